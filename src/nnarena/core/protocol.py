@@ -1,0 +1,84 @@
+"""The protocol: how every trial of a study is trained. Its defaults are those of the published arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+from nnarena.core.errors import BadOption
+from nnarena.core.options import Option, Value, resolve
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """`--set name=value` sets any of these; all are part of a trial's identity.
+
+    Options:
+        epochs: epochs at most
+        batch_size: samples a step; all splits are cut to whole batches
+        samples: samples at most, for every task of the study; none leaves it to the task
+        lr: learning rate for every optimizer of the study; none leaves it to the optimizer
+        test_fraction: share of the samples that is kept for the test
+        validation_fraction: share of the samples that selects the model
+        stop_patience: epochs without progress after which training ends
+        plateau_patience: epochs without progress after which the learning rate falls
+        plateau_factor: what the learning rate is multiplied by on a plateau
+        min_delta: how much lower the validation loss must be to count as progress
+        timeout: seconds a trial may take; none has no limit
+        threads: CPU threads a trial computes with
+    """
+
+    epochs: int = 128
+    batch_size: int = 128
+    samples: int | None = None
+    lr: float | None = None
+    test_fraction: float = 0.1
+    validation_fraction: float = 0.1
+    stop_patience: int = 5
+    plateau_patience: int = 2
+    plateau_factor: float = 0.1
+    min_delta: float = 1e-4
+    timeout: float | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        positive = (
+            "epochs",
+            "batch_size",
+            "samples",
+            "lr",
+            "timeout",
+            "threads",
+            "stop_patience",
+            "plateau_patience",
+        )
+        for name in positive:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadOption(f"{name} must be above 0, not {value}.")
+        for name in ("test_fraction", "validation_fraction", "plateau_factor"):
+            if not 0 < getattr(self, name) < 1:
+                raise BadOption(f"{name} must lie between 0 and 1, not {getattr(self, name)}.")
+        if self.test_fraction + self.validation_fraction >= 1:
+            raise BadOption("test_fraction and validation_fraction leave nothing to train on.")
+        if self.min_delta < 0:
+            raise BadOption(f"min_delta must not be negative, not {self.min_delta}.")
+
+    @classmethod
+    def options(cls) -> list[Option]:
+        return [Option(item.name, str(item.type), item.default) for item in fields(cls)]
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Value]) -> Protocol:
+        """The default protocol with `settings` applied, each checked."""
+        return cls(**resolve("the protocol", cls.options(), settings))
+
+    def settings(self) -> dict[str, Value]:
+        """What differs from the published protocol."""
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) != item.default}
+
+    def with_(self, **changes: Value) -> Protocol:
+        return replace(self, **changes)
+
+    def as_dict(self) -> dict[str, Value]:
+        return asdict(self)

@@ -1,0 +1,63 @@
+"""The base class of tasks: data, loss and metrics; says what goes in and what must come out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nnarena.core.spec import Samples, TaskSpec
+
+HIGHER_IS_BETTER = {"accuracy"}
+
+
+class Task:
+    """Subclass it, set `self.spec` in `__init__`, and write `samples`.
+
+    Keyword-only arguments of `__init__` are the task's options. The loss follows from the specification: mean
+    squared error for values, cross entropy for classes; override `loss` and `score` for anything else.
+    """
+
+    spec: TaskSpec
+
+    def samples(self, rng: np.random.Generator) -> Samples:
+        """All data, before the split. Every random choice comes from `rng`."""
+        raise NotImplementedError
+
+    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """What training and model selection lower: the mean over a batch."""
+        if self.spec.target == "class":
+            return F.cross_entropy(prediction, target)
+        return F.mse_loss(prediction, target)
+
+    def score(self, prediction: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Means over a batch, the loss first. The last one ranks the leaderboard."""
+        loss = self.loss(prediction, target)
+        if self.spec.target == "class":
+            hit = (prediction.argmax(-1) == target).to(prediction.dtype)
+            return {"cross_entropy": loss, "accuracy": hit.mean()}
+        return {"mse": loss}
+
+    def baselines(self, train: Samples, test: Samples) -> dict[str, dict[str, float]]:
+        """What one gets on `test` without a model: the mean, the majority class, the last frame."""
+        guesses = dict(trivial_guesses(self.spec, train, test))
+        targets = torch.from_numpy(test.targets)
+        return {
+            name: {metric: float(value) for metric, value in self.score(guess, targets).items()}
+            for name, guess in guesses.items()
+        }
+
+
+def trivial_guesses(spec: TaskSpec, train: Samples, test: Samples) -> list[tuple[str, Tensor]]:
+    """Named predictions for `test` that need no learning beyond counting."""
+    if spec.target == "class":
+        # The best constant answer in both metrics: the log of the class frequencies.
+        share = np.bincount(train.targets, minlength=spec.output_size) / len(train)
+        logits = torch.from_numpy(np.log(np.maximum(share, 1e-12))).float()
+        return [("majority class", logits.expand(len(test), -1))]
+    mean = torch.from_numpy(train.targets.mean(axis=0, dtype=np.float64)).float()
+    guesses = [("mean", mean.expand(len(test), *mean.shape))]
+    if not spec.per_step and test.inputs.shape[-1] == spec.output_size:
+        guesses.append(("last frame", torch.from_numpy(test.inputs[:, -1])))
+    return guesses

@@ -1,0 +1,98 @@
+"""A trial: one (task, model, optimizer, options, seed), the unit of work and of storage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnarena.core.components import Component, Kind, check
+from nnarena.core.options import Choice, Value
+from nnarena.core.protocol import Protocol
+from nnarena.core.seeds import derive
+
+KINDS: tuple[Kind, ...] = ("task", "model", "optimizer")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What determines a trial's result, and nothing else.
+
+    `study` is the first axis of all seeds. `options` holds every option of the three components, resolved, and
+    `fingerprints` the source hashes of a person's own. `components` are found again by name after a round trip
+    through JSON, except for objects handed over in Python, which live only in the process that made them.
+    """
+
+    study: str
+    task: Choice
+    model: Choice
+    optimizer: Choice
+    protocol: Protocol
+    seed: int
+    options: Mapping[str, Mapping[str, Value]]
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    components: Mapping[str, Component] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def id(self) -> str:
+        """A hash of all that determines the trial."""
+        request = self.as_dict() | {kind: getattr(self, kind).ref for kind in KINDS}
+        text = json.dumps(request, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def cell(self) -> tuple[str, str, str]:
+        """Task, model and optimizer as tables call them; the seeds of a cell are repetitions of it."""
+        return self.task.label, self.model.label, self.optimizer.label
+
+    @property
+    def path(self) -> str:
+        """The trial's folder inside its store's `trials/`."""
+        return "/".join([*map(slug, self.cell), self.id])
+
+    def axis(self, *purpose: str | int) -> int:
+        """A seed for one purpose, the same for every rival on this task with this seed."""
+        return derive(self.study, self.task.label, self.seed, *purpose)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "task": str(self.task),
+            "model": str(self.model),
+            "optimizer": str(self.optimizer),
+            "options": {kind: dict(options) for kind, options in self.options.items()},
+            "protocol": self.protocol.as_dict(),
+            "seed": self.seed,
+            "fingerprints": dict(self.fingerprints),
+        }
+
+
+def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, protocol: Protocol, seed: int) -> Trial:
+    """A trial with every name and option checked. The protocol's samples and lr reach who has such an option."""
+    components: dict[str, Component] = {}
+    options: dict[str, dict[str, Value]] = {}
+    for kind, choice in zip(KINDS, (task, model, optimizer), strict=True):
+        component, resolved = check(kind, choice)
+        common = {"task": ("samples", protocol.samples), "optimizer": ("lr", protocol.lr)}.get(kind)
+        if common and common[1] is not None and common[0] in resolved and common[0] not in choice.options:
+            resolved[common[0]] = common[1]
+        components[kind], options[kind] = component, resolved
+    return Trial(
+        study=study,
+        task=task,
+        model=model,
+        optimizer=optimizer,
+        protocol=protocol,
+        seed=seed,
+        options=options,
+        fingerprints={kind: item.fingerprint for kind, item in components.items() if item.fingerprint},
+        components=components,
+    )
+
+
+def slug(label: str) -> str:
+    """A label as a folder's name on any file system."""
+    return re.sub(r"[^\w.\[\]=,()+-]", "_", label)[:120]
