@@ -82,3 +82,6 @@ class Protocol:
 
     def as_dict(self) -> dict[str, Value]:
         return asdict(self)
+
+
+PUBLISHED = Protocol()

@@ -29,7 +29,7 @@ from typing import Any
 from nnarena.core.components import PACKAGE, catalogue
 from nnarena.core.errors import ArenaError, UnknownName, suggestion
 from nnarena.core.options import Choice, Value, parse_choices
-from nnarena.core.protocol import Protocol
+from nnarena.core.protocol import PUBLISHED, Protocol
 from nnarena.core.trial import Trial, make_trial
 
 STUDIES = PACKAGE / "studies"
@@ -57,7 +57,7 @@ class Study:
     name: str
     grids: tuple[Grid, ...]
     seeds: int = 1
-    protocol: Protocol = Protocol()
+    protocol: Protocol = PUBLISHED
     title: str = ""
     source: str = ""
     published: str = ""
@@ -161,8 +161,9 @@ def read_study(path: Path, source: str) -> Study:
 
 def _study(table: dict[str, Any], name: str, source: str) -> Study:
     _known_keys(table, STUDY_KEYS)
-    _typed(table, "name", str), _typed(table, "title", str), _typed(table, "published", str)
-    _typed(table, "seeds", int), _typed(table, "protocol", dict), _typed(table, "quick", dict)
+    kinds = {"name": str, "title": str, "published": str, "seeds": int, "protocol": dict, "quick": dict}
+    for key, kind in kinds.items():
+        _typed(table, key, kind)
     grids = _typed(table, "grid", list) or [{key: table[key] for key in GRID_KEYS if key in table}]
     if "grid" in table and any(key in table for key in GRID_KEYS):
         raise ArenaError("tasks, models and optimizers stand either at the top or in [[grid]] tables, not in both.")

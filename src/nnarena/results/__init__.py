@@ -1,0 +1,1 @@
+"""Trial records, the store, queries. Plain files; no torch."""

@@ -1,0 +1,98 @@
+"""One trial's folder: what it was asked, how it goes, what came out.
+
+trial.json      request, status, seeds, versions, device
+curve.jsonl     one line an epoch, appended live
+result.json     written last, by an atomic rename: its presence means done
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nnarena.core.errors import StoreError
+from nnarena.core.files import finite, read_json, write_json, write_text
+
+TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
+MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
+
+
+class TrialFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def is_done(self) -> bool:
+        return (self.path / RESULT).exists()
+
+    def result(self) -> dict[str, Any]:
+        return read_json(self.path / RESULT)
+
+    def begin(self, record: dict[str, Any]) -> None:
+        write_json(self.path / TRIAL, record | {"status": "running"})
+
+    def finish(self, record: dict[str, Any], result: dict[str, Any]) -> None:
+        """The result comes last: from here on the trial is done. Then the checkpoint may go."""
+        write_json(self.path / TRIAL, record | {"status": result["status"]})
+        write_json(self.path / RESULT, result)
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Make the trial one that has not been done, so that it runs from its beginning."""
+        for name in (RESULT, CHECKPOINT, MODEL, CURVE):
+            (self.path / name).unlink(missing_ok=True)
+
+    def curve(self) -> list[dict[str, Any]]:
+        """One entry an epoch. A last line that a crash cut short does not count."""
+        try:
+            text = (self.path / CURVE).read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
+
+    def append(self, epoch: dict[str, Any]) -> None:
+        with (self.path / CURVE).open("a") as file:
+            file.write(json.dumps(finite(epoch), allow_nan=False) + "\n")
+
+    def keep_epochs(self, count: int) -> list[dict[str, Any]]:
+        """Drop the epochs that are newer than the checkpoint that training continues from."""
+        kept = self.curve()[:count]
+        write_text(self.path / CURVE, "".join(json.dumps(line) + "\n" for line in kept))
+        return kept
+
+    @contextmanager
+    def locked(self, patience: float = 30.0) -> Iterator[None]:
+        """One process at a time. A lock dies with its process, so a crash never leaves one behind."""
+        try:
+            import fcntl
+        except ImportError:  # a system without file locks
+            yield
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            deadline = time.monotonic() + patience
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise StoreError(f"Another process is working on {self.path}.") from error
+                    time.sleep(0.05)
+            yield
+        finally:
+            os.close(handle)
+
+    def is_locked(self) -> bool:
+        """Whether a living process works on this trial now."""
+        try:
+            with self.locked(patience=0):
+                return False
+        except StoreError:
+            return True
