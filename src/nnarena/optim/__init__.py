@@ -1,0 +1,1 @@
+"""Optimizers, one file each; every one is an ordinary `torch.optim.Optimizer`."""

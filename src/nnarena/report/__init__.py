@@ -1,0 +1,1 @@
+"""What a store says, for people: summary, tables and the page. No torch."""

@@ -1,0 +1,1 @@
+"""Intervals, ranks and verdicts: pure functions of numbers. No torch."""

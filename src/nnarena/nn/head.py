@@ -1,0 +1,32 @@
+"""From a layer to a competitor: the output a task asks for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from nnarena.core.spec import TaskSpec
+from nnarena.nn.init import dense
+
+
+class SequenceModel(nn.Module):
+    """A recurrent layer and a dense one: reads (B, T, F), answers after the last step or at every one.
+
+    `layer` is anything that calls like `torch.nn.LSTM`, batch first. Elapsed time goes to layers that understand
+    it (`layer.continuous`), and joins the features of all others.
+    """
+
+    def __init__(self, layer: nn.Module, spec: TaskSpec, output_size: int | None = None) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head = dense(output_size or layer.hidden_size, spec.output_size)  # type: ignore[arg-type]
+        self.per_step = spec.per_step
+
+    def forward(self, x: Tensor, timespans: Tensor | None = None) -> Tensor:
+        if timespans is None:
+            output = self.layer(x)[0]
+        elif getattr(self.layer, "continuous", False):
+            output = self.layer(x, timespans=timespans)[0]
+        else:
+            output = self.layer(torch.cat([x, timespans.unsqueeze(-1)], -1))[0]
+        return self.head(output if self.per_step else output[:, -1])

@@ -1,0 +1,67 @@
+"""Learning curves for the page, thinned so that a store of any size makes a file that a browser can open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nnarena.results.folder import CURVE
+
+BUDGET = 200_000
+
+
+def allowance(epochs: list[int], budget: int = BUDGET) -> int | None:
+    """How many points each curve may have so that all together stay within `budget`; None if all fit whole."""
+    if sum(epochs) <= budget:
+        return None
+    # Short curves leave room for longer ones: give every curve the same limit, as high as it can be.
+    left, waiting = budget, sorted(epochs)
+    for place, length in enumerate(waiting):
+        share = left // (len(waiting) - place)
+        if length > share:
+            return share
+        left -= length
+    return None
+
+
+def read_curve(folder: Path, limit: int | None) -> dict[str, Any] | None:
+    """One trial's curve as columns, with at most `limit` epochs of it: first and last, and evenly between.
+
+    `{"epoch": […], "seconds": […], "values": {"loss": […], "validation.mse": […], "lr": […]}}`; None where there is
+    none. Lines that are left out are not even parsed.
+    """
+    try:
+        lines = (folder / CURVE).read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    lines = [line for line in lines if line.endswith("}\n")]
+    epochs = [json.loads(lines[place]) for place in kept(len(lines), limit)]
+    if not epochs:
+        return None
+    flat = [_flat(epoch) for epoch in epochs]
+    names = dict.fromkeys(name for values in flat for name in values)
+    return {
+        "epoch": [epoch["epoch"] for epoch in epochs],
+        "seconds": [short(epoch.get("seconds")) for epoch in epochs],
+        "values": {name: [short(values.get(name)) for values in flat] for name in names},
+    }
+
+
+def kept(count: int, limit: int | None) -> list[int]:
+    """Which of `count` epochs to show: all, or `limit` of them with both ends."""
+    if limit is None or count <= limit:
+        return list(range(count))
+    if limit < 2:
+        return [count - 1][:limit]
+    return sorted({round(place * (count - 1) / (limit - 1)) for place in range(limit)})
+
+
+def short(value: float | None) -> float | None:
+    """Five digits are more than a screen shows."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _flat(epoch: dict[str, Any]) -> dict[str, float | None]:
+    validation = {f"validation.{name}": value for name, value in (epoch.get("validation") or {}).items()}
+    return {"loss": epoch.get("loss"), **validation, "lr": epoch.get("lr")}

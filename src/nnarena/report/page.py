@@ -1,0 +1,193 @@
+"""The report as one HTML file that opens anywhere, offline: style, script and data are in it, and nothing is fetched.
+
+`write_page(store, path)` puts together what the modules beside this one make: the summary, the leaderboards
+(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), `page.html`, `page.css` and the two
+scripts: `page.js` sorts, filters and unfolds; `chart.js` draws the curves.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from nnarena.core.files import finite, replacing
+from nnarena.report.board import board_html, competitors, paragraph
+from nnarena.report.command import shown_folder
+from nnarena.report.curves import BUDGET, allowance, read_curve, short
+from nnarena.report.ranking import boards
+from nnarena.report.summary import CELL, current_trials, summarise_table
+from nnarena.results.folder import RESULT
+from nnarena.results.store import TRIALS, Store
+from nnarena.stats.metrics import better
+from nnarena.stats.verdicts import RULE
+
+if TYPE_CHECKING:
+    import polars as pl
+
+HERE = Path(__file__).parent
+FAILURES_SHOWN = 200
+
+
+def write_page(store: Store, path: Path, budget: int = BUDGET) -> None:
+    """Write the report of `store` to `path`, whole or not at all. `budget` is how many curve points it may hold."""
+    with replacing(path) as file:
+        file.write(build_page(store, budget).encode())
+
+
+def build_page(store: Store, budget: int = BUDGET) -> str:
+    """The whole file as text."""
+    table = current_trials(store)
+    summary = summarise_table(store, table)
+    data, thinned = _data(store, table, summary, budget)
+    found = boards(summary)
+    place = {cell: number for number, cell in enumerate(competitors(summary))}
+    seeds = {(line["task"], *line["competitor"]): line["values"] for line in data.pop("seeds")}
+    sections = [
+        board_html(number, board, place, seeds, summary["exclusive_timing"]) for number, board in enumerate(found)
+    ]
+    names = {
+        "title": escape(summary["title"] or summary["study"]),
+        "style": (HERE / "page.css").read_text(),
+        "script": (HERE / "chart.js").read_text() + (HERE / "page.js").read_text(),
+        "data": embedded(data),
+        "header": _header(store, table, summary),
+        "nav": "".join(f'<a href="#task-{number}">{escape(board.task)}</a>' for number, board in enumerate(found)),
+        "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
+        "failures": _failures(summary),
+        "notes": _notes(summary, thinned, budget),
+        "rule": escape(RULE),
+    }
+    return Template((HERE / "page.html").read_text()).substitute(names)
+
+
+def embedded(data: Any) -> str:
+    """JSON that no text inside it can end early: `</script>` and its kin are written as escapes."""
+    text = json.dumps(finite(data), allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _data(store: Store, table: pl.DataFrame, summary: dict[str, Any], budget: int) -> tuple[dict[str, Any], int | None]:
+    """What the scripts work with, and the most points a curve has if curves were thinned."""
+    place = {cell: number for number, cell in enumerate(competitors(summary))}
+    tasks = {board.task: number for number, board in enumerate(boards(summary))}
+    commands = {tuple(row[kind] for kind in CELL): row["command"] for row in summary["rows"]}
+    limit = allowance([count or 0 for count in table["epochs"]], budget)
+    metrics = [name for name in table.columns if name.startswith("test.")]
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    values: dict[tuple[str, ...], list[float]] = {}
+    spent = 0
+    for trial in table.iter_rows(named=True):
+        cell = tuple(trial[kind] for kind in CELL)
+        row = rows.setdefault(
+            cell, {"task": tasks[cell[0]], "who": place[cell[1:]], "command": commands[cell], "trials": []}
+        )
+        entry = {key: trial[key] for key in ("id", "seed", "status", "epochs", "best_epoch")}
+        entry["test"] = {name[5:]: short(trial[name]) for name in metrics if trial[name] is not None}
+        if spent < budget:
+            entry["curve"] = read_curve(store.folder / TRIALS / trial["path"], limit)
+            spent += len(entry["curve"]["epoch"]) if entry["curve"] else 0
+        row["trials"].append(entry)
+        score = trial.get(f"test.{summary['ranked_by'].get(cell[0])}")
+        if score is not None:
+            values.setdefault(cell, []).append(score)
+    return {
+        "folder": shown_folder(store.folder),
+        "who": [_competitor_name(summary, cell) for cell in competitors(summary)],
+        "tasks": [
+            {"name": task, "metric": metric, "better": better(metric)}
+            for task, metric in ((task, summary["ranked_by"].get(task, "")) for task in tasks)
+        ],
+        "rows": list(rows.values()),
+        "seeds": [{"task": cell[0], "competitor": cell[1:], "values": found} for cell, found in values.items()],
+    }, limit
+
+
+def _competitor_name(summary: dict[str, Any], cell: tuple[str, str]) -> str:
+    several = len({row["optimizer"] for row in summary["rows"]}) > 1
+    return " · ".join(cell) if several else cell[0]
+
+
+def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
+    done = table.height - len(summary["failures"])
+    tiles = [(done, "trials done", ""), (len(summary["failures"]), "failed", "bad" if summary["failures"] else "")]
+    tiles.append((summary["pending"], "to come", ""))
+    verdicts = [
+        figure["verdict"]
+        for row in summary["rows"]
+        for metric, figure in row["published"].items()
+        if metric == summary["ranked_by"].get(row["task"])
+    ]
+    if verdicts:
+        tiles.append((f"{verdicts.count('reproduced')} of {len(verdicts)}", "published results reproduced", ""))
+    shown = "".join(f'<div class="tile {kind}"><b>{value}</b><span>{text}</span></div>' for value, text, kind in tiles)
+    newest = max((_age(store, path) for path in table["path"]), default=None)
+    when = datetime.fromtimestamp(newest, UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0") if newest else "none yet"
+    title = summary["title"]
+    return (
+        f'<p class="study">{escape(summary["study"]) if title else "study"}</p>'
+        f"<h1>{escape(title or summary['study'])}</h1>"
+        f'<p class="protocol">{escape(protocol_line(store))}</p>'
+        f'<div class="tiles">{shown}<div class="tile date"><b>{when}</b><span>newest result</span></div></div>'
+    )
+
+
+def _age(store: Store, path: str) -> float:
+    return (store.folder / TRIALS / path / RESULT).stat().st_mtime
+
+
+def protocol_line(store: Store) -> str:
+    """How every trial was trained, in one line."""
+    protocol = store.study.protocol
+    train = 1 - protocol.test_fraction - protocol.validation_fraction
+    parts = [
+        f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
+        f"at most {protocol.epochs} epochs",
+        f"batches of {protocol.batch_size}",
+        f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test",
+        f"ends after {protocol.stop_patience} epochs without progress",
+        f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience}",
+    ]
+    parts += [f"{protocol.samples} samples at most"] if protocol.samples else []
+    parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
+    parts += [f"at most {protocol.timeout:g} s a trial"] if protocol.timeout else []
+    return " · ".join(parts)
+
+
+def _failures(summary: dict[str, Any]) -> str:
+    failures = summary["failures"]
+    if not failures:
+        return ""
+    lines = "".join(
+        f'<tr><td><span class="badge bad">{escape(item["status"].replace("_", " "))}</span></td>'
+        f"<td>{escape(item['task'])}</td><td>{escape(item['model'])}</td><td>{escape(item['optimizer'])}</td>"
+        f"<td>{item['seed']}</td><td><code>{escape(item['id'])}</code></td>"
+        f'<td class="reason">{escape(str(item["reason"]))}</td></tr>'
+        for item in failures[:FAILURES_SHOWN]
+    )
+    more = len(failures) - FAILURES_SHOWN
+    rest = paragraph(f"And {more} more; `report --format json` has them all.") if more > 0 else ""
+    heads = "".join(f"<th>{name}</th>" for name in ("status", "task", "model", "optimizer", "seed", "trial", "reason"))
+    return (
+        f'<section id="failures"><h2>What failed</h2><p class="meta">{len(failures)} trials did not end well. They '
+        f"are counted in their rows and never dropped.</p>"
+        f'<div class="scroll"><table class="plain"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
+        f"{rest}</section>"
+    )
+
+
+def _notes(summary: dict[str, Any], limit: int | None, budget: int) -> str:
+    notes = []
+    if not summary["exclusive_timing"] and summary["rows"]:
+        notes.append("Seconds marked ~ were measured while other trials ran on the same device.")
+    if summary["missing"]:
+        notes.append(f"This version lacks models of the study: {', '.join(summary['missing'])}.")
+    if limit is not None:
+        notes.append(
+            f"The curves are thinned to {limit} epochs each, so that this file holds at most {budget:,} points; the "
+            "store has all of them."
+        )
+    return "".join(paragraph(note, "note") for note in notes)

@@ -1,0 +1,118 @@
+"""A summary as leaderboards: one a task, competitors with their rank, trivial baselines where their value stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnarena.report.numbers import interval, number, whole, with_spread
+from nnarena.stats.metrics import rank_key
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a leaderboard. `rank` is None for a baseline and for a competitor without results."""
+
+    name: str
+    rank: int | None = None
+    row: Mapping[str, Any] = field(default_factory=dict)
+    test: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+
+    @property
+    def is_baseline(self) -> bool:
+        return not self.row
+
+    def score(self, metric: str, what: str = "mean") -> float | None:
+        return self.test.get(metric, {}).get(what)
+
+
+@dataclass(frozen=True)
+class Board:
+    """One task's leaderboard; `metrics` has the ranking one first."""
+
+    task: str
+    metrics: list[str]
+    lines: list[Line]
+
+    @property
+    def optimizers(self) -> list[str]:
+        return sorted({line.row["optimizer"] for line in self.lines if line.row})
+
+    @property
+    def has_published(self) -> bool:
+        return any(line.row.get("published") for line in self.lines)
+
+
+def boards(summary: Mapping[str, Any]) -> list[Board]:
+    """All leaderboards, tasks in the summary's order."""
+    tasks: dict[str, list[Mapping[str, Any]]] = {}
+    for row in summary["rows"]:
+        tasks.setdefault(row["task"], []).append(row)
+    return [_board(task, rows, summary) for task, rows in tasks.items()]
+
+
+def _board(task: str, rows: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> Board:
+    ranking = summary["ranked_by"].get(task)
+    if ranking is None:
+        return Board(task, [], [Line(row["model"], row=row) for row in rows])
+    metrics = [ranking, *(name for name in rows[0]["test"] if name != ranking)]
+    lines = [Line(row["model"], row=row, test=row["test"]) for row in rows]
+    lines += [
+        Line(baseline["name"], test={name: {"mean": value} for name, value in baseline["test"].items()})
+        for baseline in summary["baselines"].get(task, [])
+    ]
+    # Stable, and at equal values a baseline stands above a competitor: that one has shown nothing yet.
+    lines.sort(key=lambda line: (*rank_key(ranking, line.score(ranking)), not line.is_baseline))
+    ranks = iter(range(1, len(lines) + 1))
+    ranked = [
+        line if line.is_baseline or line.score(ranking) is None else Line(line.name, next(ranks), line.row, line.test)
+        for line in lines
+    ]
+    return Board(task, metrics, ranked)
+
+
+def verdict_sentence(metric: str, row: Mapping[str, Any]) -> str:
+    """`published 0.935 ± 0.006, ours 0.936 [0.930, 0.942]: reproduced`."""
+    figure = row["published"][metric]
+    theirs = published_figure(metric, figure)
+    if metric in row["test"]:
+        ours = row["test"][metric]
+        text = f"{number(ours['mean'])} {interval(ours['low'], ours['high'])}" if ours["mean"] is not None else "none"
+    else:
+        text = whole(row[metric]) if metric == "parameters" else number(row[metric])
+    why = f" ({figure['why']})" if figure["verdict"] in ("undecided", "not comparable") and figure.get("why") else ""
+    return f"published {theirs}, ours {text}: {figure['verdict']}{why}"
+
+
+def published_figure(metric: str, figure: Mapping[str, Any]) -> str:
+    """A published figure with the digits that were printed, as far as a float keeps them."""
+    if metric == "parameters":
+        return whole(figure["mean"])
+    places = max(3, *(len(f"{figure[key] or 0:g}".partition(".")[2]) for key in ("mean", "std")))
+    mean = f"{figure['mean']:.{places}f}"
+    return mean if figure["std"] is None else f"{mean} ± {figure['std']:.{places}f}"
+
+
+def notes(summary: Mapping[str, Any]) -> list[str]:
+    """Sentences that belong under every leaderboard."""
+    found = []
+    if not summary["exclusive_timing"] and summary["rows"]:
+        found.append("~ The seconds were measured while other trials ran on the same device.")
+    if summary["pending"]:
+        count = summary["pending"]
+        found.append("One trial of the study is not finished." if count == 1 else f"{count} trials are not finished.")
+    if summary["missing"]:
+        found.append(f"This version lacks models of the study: {', '.join(summary['missing'])}.")
+    return found
+
+
+def with_optimizer(row: Mapping[str, Any], optimizers: list[str]) -> str:
+    """A competitor's name; with its optimizer where there are several."""
+    return row["model"] if len(optimizers) < 2 else f"{row['model']} · {row['optimizer']}"
+
+
+def score_texts(line: Line, metric: str) -> tuple[str, str]:
+    """`mean ± std` and `[low, high]` of one metric."""
+    score = line.test.get(metric, {})
+    return with_spread(score.get("mean"), score.get("std")), interval(score.get("low"), score.get("high"))

@@ -1,0 +1,222 @@
+"""What a study says, as plain data: the numbers behind every table and the page.
+
+    {"study", "title", "rows": [{"task", "model", "optimizer", "trials", "failed", "parameters", "epochs",
+     "seconds_per_epoch", "test": {metric: {"mean", "std", "low", "high"}}, "published": {metric: {…}}, "command"}],
+     "baselines", "missing", "failures", "pending", "exclusive_timing", "ranked_by"}
+
+A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
+ones that are done, and the ones that diverged after a checkpoint was kept. Every other trial is counted in `failed`
+and listed in `failures`. The last metric of a task ranks its rows; a row without results comes last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nnarena.core.files import read_json
+from nnarena.core.study import Study
+from nnarena.report.command import changed_settings, run_command, source_study
+from nnarena.report.published import Figures, compare, obstacle, read_figures
+from nnarena.results.folder import RESULT, TRIAL
+from nnarena.results.store import PUBLISHED, TRIALS, Store
+from nnarena.stats.intervals import estimate, mean
+from nnarena.stats.metrics import rank_key
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CELL = ("task", "model", "optimizer")
+REASONS = {
+    "diverged": "the loss became infinite or not a number",
+    "timeout": "it took longer than the protocol allows",
+    "out_of_memory": "the device had too little memory",
+}
+Cell = tuple[str, str, str]
+
+
+def summarise(store: Store) -> dict[str, Any]:
+    """The summary of a store as its folders are now."""
+    return summarise_table(store, current_trials(store))
+
+
+def summarise_table(store: Store, table: pl.DataFrame) -> dict[str, Any]:
+    """The summary of a store, given its trials (see `current_trials`)."""
+    import polars as pl
+
+    study = store.study
+    metrics = {task: _metrics(store, part) for (task,), part in table.group_by("task", maintain_order=True)}
+    rows = _rows(store, table, metrics)
+    timed = table.filter(pl.col("seconds_per_epoch").is_not_null())
+    return {
+        "study": study.name,
+        "title": study.title,
+        "rows": rows,
+        "baselines": {task: _baselines(table.filter(pl.col("task") == task), names) for task, names in metrics.items()},
+        "ranked_by": {task: names[-1] for task, names in metrics.items() if names},
+        "missing": list(study.missing),
+        "failures": _failures(table),
+        "pending": _pending(study, table),
+        "exclusive_timing": bool(timed["exclusive_timing"].fill_null(False).all()),
+    }
+
+
+def current_trials(store: Store) -> pl.DataFrame:
+    """The store's table with the newest trial of each (task, model, optimizer, seed), and references.
+
+    Somebody's own component that was edited leaves the trials of its old version in the store; they are not
+    repetitions of the new one. The columns `task_ref`, `model_ref` and `optimizer_ref` are what one types to get the
+    component. Where two of a study have the same label (`a.py:Cell` and `b.py:Cell`), it becomes the label.
+    """
+    import polars as pl
+
+    table = store.table()
+    shown: dict[str, dict[str, set[str]]] = {kind: {} for kind in CELL}
+    for grid in store.study.grids:
+        for kind, choices in zip(CELL, (grid.tasks, grid.models, grid.optimizers), strict=True):
+            for choice in choices:
+                shown[kind].setdefault(choice.label, set()).add(str(choice))
+    for kind in CELL:
+        names = {label: next(iter(refs)) for label, refs in shown[kind].items()}
+        table = table.with_columns(pl.col(kind).replace(names).alias(f"{kind}_ref"))
+        shared = [label for label, refs in shown[kind].items() if len(refs) > 1]
+        if shared:
+            refs = [
+                _asked(store, path, kind, label) if label in shared else ref
+                for path, label, ref in table.select("path", kind, f"{kind}_ref").iter_rows()
+            ]
+            column = pl.Series(f"{kind}_ref", refs, dtype=pl.String)
+            label = pl.when(pl.col(kind).is_in(shared)).then(pl.col(f"{kind}_ref")).otherwise(pl.col(kind))
+            table = table.with_columns(column).with_columns(label.alias(kind))
+    if table.select(*CELL, "seed").is_duplicated().any():
+        ages = [(store.folder / TRIALS / path / RESULT).stat().st_mtime_ns for path in table["path"]]
+        table = table.with_columns(pl.Series("age", ages)).sort("age")
+        table = table.unique([*CELL, "seed"], keep="last", maintain_order=True).drop("age")
+    return table.sort(*CELL, "seed", "path")
+
+
+def _asked(store: Store, path: str, kind: str, label: str) -> str:
+    """The reference that a trial was asked with, from its own record."""
+    try:
+        return str(read_json(store.folder / TRIALS / path / TRIAL).get(kind, label))
+    except FileNotFoundError:
+        return label
+
+
+def _metrics(store: Store, table: pl.DataFrame) -> list[str]:
+    """The test metrics of one task in the task's own order, which the columns of the table do not keep."""
+    import polars as pl
+
+    columns = [name for name in table.columns if name.startswith("test.") and not table[name].is_null().all()]
+    if not columns:
+        return []
+    path = table.filter(pl.any_horizontal(pl.col(columns).is_not_null()))["path"][0]
+    first = list(read_json(store.folder / TRIALS / path / RESULT).get("test") or {})
+    known = [name.removeprefix("test.") for name in columns]
+    return [name for name in known if name not in first] + [name for name in first if name in known]
+
+
+def _rows(store: Store, table: pl.DataFrame, metrics: dict[str, list[str]]) -> list[dict[str, Any]]:
+    study, source = store.study, source_study(store.study)
+    settings = changed_settings(study, source)
+    figures = read_figures(store.folder / PUBLISHED)
+    tasks = {choice.label: place for place, choice in enumerate(c for grid in study.grids for c in grid.tasks)}
+    rows = []
+    for _, part in table.group_by(CELL, maintain_order=True):
+        refs = tuple(part[f"{kind}_ref"][0] for kind in CELL)
+        row = _row(part, metrics[part["task"][0]])
+        hindrance = obstacle(study, source, refs[0], refs[2]) if figures else ""
+        row["published"] = _published(part, figures, hindrance)
+        row["command"] = run_command(study, settings, *refs)
+        rows.append(row)
+    return sorted(rows, key=lambda row: _order(row, tasks, metrics[row["task"]]))
+
+
+def _order(row: dict[str, Any], tasks: dict[str, int], metrics: list[str]) -> tuple[Any, ...]:
+    value = row["test"][metrics[-1]]["mean"] if metrics else None
+    key = rank_key(metrics[-1], value) if metrics else (True, 0.0)
+    return tasks.get(row["task"], len(tasks)), row["task"], *key, row["model"], row["optimizer"]
+
+
+def _row(part: pl.DataFrame, metrics: list[str]) -> dict[str, Any]:
+    scored = _scored(part, metrics)
+    return {
+        **{kind: part[kind][0] for kind in CELL},
+        "trials": part.height,
+        "failed": int((part["status"] != "done").sum()),
+        "parameters": next((int(count) for count in part["parameters"] if count is not None), None),
+        "epochs": _mean(scored, "epochs"),
+        "seconds_per_epoch": _mean(scored, "seconds_per_epoch"),
+        "test": {metric: estimate(_values(scored, f"test.{metric}")).as_dict() for metric in metrics},
+    }
+
+
+def _published(part: pl.DataFrame, figures: Figures, hindrance: str) -> dict[str, Any]:
+    task, model = part["task"][0].partition("[")[0], part["model"][0]
+    compared = {}
+    for figure in figures.get((task, model), []):
+        column = figure.metric if figure.metric in ("parameters", "epochs") else f"test.{figure.metric}"
+        if column not in part.columns:
+            continue
+        counted = part if column == "parameters" else _scored(part, [])
+        values = _values(counted, column)
+        compared[figure.metric] = compare(figure, values, part.height - len(values), hindrance)
+    return compared
+
+
+def _scored(part: pl.DataFrame, metrics: list[str]) -> pl.DataFrame:
+    """The trials that have test metrics."""
+    import polars as pl
+
+    columns = [f"test.{metric}" for metric in metrics] or [name for name in part.columns if name.startswith("test.")]
+    return part.filter(pl.any_horizontal(pl.col(columns).is_not_null())) if columns else part.clear()
+
+
+def _values(part: pl.DataFrame, column: str) -> list[float]:
+    return part[column].drop_nulls().to_list()
+
+
+def _mean(part: pl.DataFrame, column: str) -> float | None:
+    values = _values(part, column)
+    return mean(values) if values else None
+
+
+def _baselines(part: pl.DataFrame, metrics: list[str]) -> list[dict[str, Any]]:
+    """What one gets without a model, averaged over seeds (rivals with the same seed have the same data)."""
+    import polars as pl
+
+    columns = [name for name in part.columns if name.startswith("baseline.") and not part[name].is_null().all()]
+    seeds = part.group_by("seed", maintain_order=True).agg(pl.col(columns).mean())
+    found: dict[str, dict[str, float]] = {}
+    for column in columns:
+        name, _, metric = column.removeprefix("baseline.").rpartition(".")
+        if metric in metrics:
+            found.setdefault(name, {})[metric] = mean(_values(seeds, column))
+    ordered = {name: {metric: found[name][metric] for metric in metrics if metric in found[name]} for name in found}
+    return [{"name": name, "test": scores} for name, scores in ordered.items()]
+
+
+def _failures(table: pl.DataFrame) -> list[dict[str, Any]]:
+    import polars as pl
+
+    bad = table.filter(pl.col("status") != "done").select("path", "id", *CELL, "seed", "status", "error")
+    found = []
+    for line in bad.iter_rows(named=True):
+        error = line.pop("error")
+        found.append(line | {"reason": error or REASONS.get(line["status"], "no reason was recorded")})
+    return found
+
+
+def _pending(study: Study, table: pl.DataFrame) -> int:
+    """How many trials of the study have no result. Counted by name, so that nobody's own code must be imported."""
+    done: dict[Cell, int] = {}
+    for *cell, seed in table.select("task_ref", "model_ref", "optimizer_ref", "seed").iter_rows():
+        if seed < study.seeds:
+            done[tuple(cell)] = done.get(tuple(cell), 0) + 1
+    asked = {
+        (str(task), str(model), str(optimizer))
+        for grid in study.grids
+        for task in grid.tasks
+        for model in grid.models
+        for optimizer in grid.optimizers
+    }
+    return sum(max(0, study.seeds - done.get(cell, 0)) for cell in asked)
