@@ -22,7 +22,10 @@ def part(tmp_path: Path) -> Path:
 def test_a_whole_file_arrives_with_progress(site, part):
     site.files["/a"] = BODY
     seen = []
-    assert download([site.url("/a")], part, SHA, lambda here, total: seen.append((here, total))) == SHA
+    assert download([site.url("/a")], part, SHA, lambda here, total: seen.append((here, total))) == (
+        site.url("/a"),
+        SHA,
+    )
     assert part.read_bytes() == BODY
     assert seen[0] == (0, len(BODY)) and seen[-1] == (len(BODY), len(BODY))
     assert [here for here, _ in seen] == sorted(here for here, _ in seen) and len(seen) > 3
@@ -71,14 +74,14 @@ def test_a_part_that_is_whole_already_is_kept(site, part):
     site.files["/a"] = BODY
     part.parent.mkdir()
     part.write_bytes(BODY)
-    assert download([site.url("/a")], part, SHA) == SHA
+    assert download([site.url("/a")], part, SHA) == (site.url("/a"), SHA)
 
 
 def test_a_part_that_is_too_long_is_thrown_away(site, part):
     site.files["/a"] = BODY
     part.parent.mkdir()
     part.write_bytes(BODY + b"more")
-    assert download([site.url("/a")], part, SHA) == SHA
+    assert download([site.url("/a")], part, SHA) == (site.url("/a"), SHA)
     assert part.read_bytes() == BODY
 
 
@@ -93,13 +96,15 @@ def test_the_next_mirror_is_tried(site, part):
     site.files["/wrong"] = b"something else"
     site.files["/right"] = BODY
     urls = [site.url(path) for path in ("/absent", "/wrong", "/right")]
-    assert download(urls, part, SHA) == SHA
+    assert download(urls, part, SHA) == (urls[2], SHA)
     assert [path for path, _ in site.requests] == ["/absent", "/wrong", "/right"]
 
 
 def test_every_mirror_says_why(site, part):
     site.files["/wrong"] = b"something else"
-    with pytest.raises(Refused, match=r"127.0.0.1:\d+ answered 404 Not Found; 127.0.0.1:\d+ sent a file with the wrong"):
+    with pytest.raises(
+        Refused, match=r"127.0.0.1:\d+ answered 404 Not Found; 127.0.0.1:\d+ sent a file with the wrong"
+    ):
         download([site.url("/absent"), site.url("/wrong")], part, SHA)
 
 

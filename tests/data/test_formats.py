@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_files import idx_bytes, ragged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import idx_bytes, ragged
 from nnarena.core.errors import DataError
 from nnarena.data.formats import SafeUnpickler, in_numeric_order, read_idx, read_npy, read_npz, read_plain_npz
 

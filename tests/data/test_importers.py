@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_files import ragged, write_idx
 
-from conftest import ragged, write_idx
 from nnarena import data
 from nnarena.core.errors import DataError
 
@@ -79,7 +79,7 @@ def test_mnist_with_a_file_missing(tmp_path, mnist_arrays):
 )
 def test_mnist_of_the_wrong_shape(tmp_path, mnist_arrays, change):
     np.savez(tmp_path / "m.npz", **mnist_arrays | change)
-    with pytest.raises(DataError, match="I can read Keras' mnist.npz"):
+    with pytest.raises(DataError, match=r"I can read Keras' mnist\.npz"):
         data.import_files("mnist", [tmp_path / "m.npz"])
 
 
@@ -153,7 +153,7 @@ def test_walker_from_npy_files_in_numeric_order(tmp_path, as_folder):
 )
 def test_walker_of_the_wrong_kind(tmp_path, arrays):
     np.savez(tmp_path / "w.npz", **arrays)
-    with pytest.raises(DataError, match="I can read walker.zip"):
+    with pytest.raises(DataError, match=r"I can read walker\.zip"):
         data.import_files("walker", [tmp_path / "w.npz"])
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from data_files import write_idx
 
-from conftest import write_idx
 from nnarena import data
 from nnarena.cli.data import data as command
 from nnarena.core.errors import DataError, UnknownName
@@ -96,6 +96,7 @@ def test_get(served, folder, mnist_arrays, site):
     np.testing.assert_array_equal(data.load("mnist")["x_train"], mnist_arrays["x_train"])
     record = json.loads((folder / "mnist.json").read_text())
     assert record["sha256"] == served.sha256 and record["published"] is True
+    assert record["origin"] == site.url("/mnist.npz")
     assert sorted(path.name for path in folder.iterdir()) == ["mnist.json", "mnist.npz"]
 
 

@@ -245,6 +245,8 @@ def _import_file(kind: Kind, path: Path) -> Any:
 
 
 def _import_module(kind: Kind, name: str) -> Any:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a module in the folder one stands in, as `python -m` would find it
     try:
         return importlib.import_module(name)
     except Exception as error:

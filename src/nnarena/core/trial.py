@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnarena.core.components import Component, Kind, check
-from nnarena.core.options import Choice, Value
+from nnarena.core.options import Choice, Value, parse_choice
 from nnarena.core.protocol import Protocol
 from nnarena.core.seeds import derive
 
@@ -22,8 +22,7 @@ class Trial:
     """What determines a trial's result, and nothing else.
 
     `study` is the first axis of all seeds. `options` holds every option of the three components, resolved, and
-    `fingerprints` the source hashes of a person's own. `components` are found again by name after a round trip
-    through JSON, except for objects handed over in Python, which live only in the process that made them.
+    `fingerprints` the source hashes of a person's own. `components` are where to find them.
     """
 
     study: str
@@ -91,6 +90,13 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         fingerprints={kind: item.fingerprint for kind, item in components.items() if item.fingerprint},
         components=components,
     )
+
+
+def trial_from_dict(request: Mapping[str, Any]) -> Trial:
+    """The trial that `as_dict` described; every component is found again by its reference."""
+    task, model, optimizer = (parse_choice(request[kind])[0] for kind in KINDS)
+    protocol = Protocol.of(request["protocol"])
+    return make_trial(request["study"], task, model, optimizer, protocol, request["seed"])
 
 
 def slug(label: str) -> str:

@@ -24,8 +24,8 @@ class Refused(Exception):
     """Why a mirror did not give the file."""
 
 
-def download(urls: Sequence[str], part: Path, sha256: str = "", progress: Progress | None = None) -> str:
-    """Bring a file to `part` and return its SHA-256; Refused says what every mirror answered.
+def download(urls: Sequence[str], part: Path, sha256: str = "", progress: Progress | None = None) -> tuple[str, str]:
+    """Bring a file to `part`; returns the mirror that gave it and its SHA-256. Refused says what every mirror answered.
 
     A `part` that is there already is continued. One whose checksum is wrong is deleted.
     """
@@ -37,7 +37,7 @@ def download(urls: Sequence[str], part: Path, sha256: str = "", progress: Progre
             if sha256 and found != sha256:
                 part.unlink()
                 raise Refused(f"sent a file with the wrong checksum ({found[:12]}…, not {sha256[:12]}…)")
-            return found
+            return url, found
         except Refused as error:
             reasons.append(f"{urllib.parse.urlsplit(url).netloc} {error}")
     raise Refused("; ".join(reasons))

@@ -74,10 +74,12 @@ def read_npz(path: Path) -> Arrays:
 
 def read_plain_npz(path: Path) -> Arrays:
     """All arrays of an NPZ file that we wrote: no object arrays, so no pickles."""
-    with reading(path, "an NPZ file"), np.load(path, allow_pickle=False) as file:
-        if not isinstance(file, np.lib.npyio.NpzFile):
+    with reading(path, "an NPZ file"), open(path, "rb") as file:
+        found = np.load(file, allow_pickle=False)
+        if not isinstance(found, np.lib.npyio.NpzFile):
             raise DataError("it holds a single array")
-        return {key: file[key] for key in file.files}
+        with found:
+            return {key: found[key] for key in found.files}
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -90,7 +92,10 @@ def in_numeric_order(names: Iterable[str]) -> list[str]:
     """Paths by the numbers in their file names: trace_2 before trace_10."""
 
     def key(name: str) -> tuple[list[int], str]:
-        return [int(number) for number in re.findall(r"\d+", PurePosixPath(name).name)], name
+        numbers = [int(number) for number in re.findall(r"\d+", PurePosixPath(name).name)]
+        if not numbers:
+            raise DataError(f"the name {name!r} has no number to order it by")
+        return numbers, name
 
     return sorted(names, key=key)
 

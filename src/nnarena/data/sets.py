@@ -89,7 +89,7 @@ def get(name: str, *, force: bool = False, progress: Progress | None = None) -> 
         raise DataError(f"NNARENA_OFFLINE is set, so {name!r} was not downloaded. {instead}")
     part = path.with_name(f"{name}.part")
     try:
-        sha256 = download(one.mirrors, part, one.sha256, progress)
+        url, sha256 = download(one.mirrors, part, one.sha256, progress)
     except Refused as error:
         raise DataError(f"Could not get {name!r}: {error}. Try again, or get it elsewhere. {instead}") from error
     except OSError as error:
@@ -102,7 +102,7 @@ def get(name: str, *, force: bool = False, progress: Progress | None = None) -> 
     except DataError as error:
         part.unlink()
         raise DataError(f"What was downloaded for {name!r} is not the data set: {error} {instead}") from error
-    _keep(one, arrays, one.mirrors[0], sha256, part.stat().st_size)
+    _keep(one, arrays, url, sha256, part.stat().st_size)
     part.unlink()
     return path
 

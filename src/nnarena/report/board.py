@@ -9,7 +9,6 @@ from typing import Any
 from nnarena.report.numbers import NONE, number, whole
 from nnarena.report.ranking import Board, Line, published_figure, score_texts, verdict_sentence
 from nnarena.report.strips import Axis, axis, scale, strip
-from nnarena.report.tables import trials_text
 from nnarena.stats.metrics import better
 
 Competitor = tuple[str, str]
@@ -81,7 +80,6 @@ def _head(board: Board, common: Axis | None) -> str:
             if common:
                 log = " (log)" if common.log else ""
                 heads.append(f'<th scope="col" class="drawn">mean, 95 % interval, seeds{log}{scale(common)}</th>')
-            heads.append(sortable("95 % interval"))
             if board.has_published:
                 heads.append(sortable("published"))
     heads += [sortable(text) for text in ("parameters", "epochs", "s/epoch", "trials")]
@@ -113,27 +111,27 @@ def _row(
         cells.append(_cell(escape(row.get("optimizer", "")), row.get("optimizer", ""), "text"))
     for number_, metric in enumerate(board.metrics):
         mean, spread = score_texts(line, metric)
-        cells.append(_cell(_soft(mean), line.score(metric), "score" if number_ == 0 else ""))
+        below = "" if line.is_baseline or spread == NONE else f'<span class="below">{escape(spread)}</span>'
+        cells.append(_cell(_soft(mean) + below, line.score(metric), "" if number_ else "score"))
         if number_ == 0:
             if common:
                 values = seeds.get((board.task, line.name, row.get("optimizer", "")), [])
                 cells.append(f'<td class="drawn">{_strip(common, line, metric, values)}</td>')
-            low = line.score(metric, "low")
-            cells.append(_cell("" if line.is_baseline else _soft(spread), low))
             if board.has_published:
                 cells.append(_published(line, metric))
     if line.is_baseline:
         return f'<tr class="baseline">{"".join(cells)}{"<td></td>" * 4}</tr>'
     seconds = number(row["seconds_per_epoch"])
+    failed = f'<span class="below failed">{row["failed"]} failed</span>' if row["failed"] else ""
     cells += [
         _cell(whole(row["parameters"]), row["parameters"]),
         _cell(number(row["epochs"]), row["epochs"]),
         _cell(seconds if exclusive or seconds == NONE else f"~{seconds}", row["seconds_per_epoch"]),
-        _cell(trials_text(row), row["trials"], "failed" if row["failed"] else ""),
+        _cell(f"{row['trials']}{failed}", row["trials"]),
     ]
     who = place[row["model"], row["optimizer"]]
     best = " first" if line.rank == 1 else ""
-    return f'<tr class="who c{who % COLORS}{best}" data-who="{who}">{"".join(cells)}</tr>'
+    return f'<tr class="who c{who % COLORS} dash{who // COLORS % 3}{best}" data-who="{who}">{"".join(cells)}</tr>'
 
 
 def _cell(content: str, value: Any, kind: str = "") -> str:
@@ -162,7 +160,7 @@ def _published(line: Line, metric: str) -> str:
     others = [f"{name}: {verdict_sentence(name, line.row)}" for name in line.row["published"]]
     title = escape("\n".join(others))
     badge = f'<span class="badge {kind}" title="{title}">{escape(verdict)}</span>'
-    return _cell(f"{text} {badge}", figure["mean"], "published")
+    return _cell(f'{text}<span class="below">{badge}</span>', figure["mean"], "published")
 
 
 def _soft(text: str) -> str:

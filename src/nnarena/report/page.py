@@ -113,8 +113,11 @@ def _competitor_name(summary: dict[str, Any], cell: tuple[str, str]) -> str:
 
 def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
     done = table.height - len(summary["failures"])
-    tiles = [(done, "trials done", ""), (len(summary["failures"]), "failed", "bad" if summary["failures"] else "")]
-    tiles.append((summary["pending"], "to come", ""))
+    tiles: list[tuple[str, str, str]] = [
+        (f"{done:,}", "trials done", ""),
+        (f"{len(summary['failures']):,}", "failed", "bad" if summary["failures"] else ""),
+        (f"{summary['pending']:,}", "to come", ""),
+    ]
     verdicts = [
         figure["verdict"]
         for row in summary["rows"]
@@ -148,8 +151,8 @@ def protocol_line(store: Store) -> str:
         f"at most {protocol.epochs} epochs",
         f"batches of {protocol.batch_size}",
         f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test",
-        f"ends after {protocol.stop_patience} epochs without progress",
-        f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience}",
+        f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress, "
+        f"end after {protocol.stop_patience}",
     ]
     parts += [f"{protocol.samples} samples at most"] if protocol.samples else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []

@@ -17,9 +17,34 @@ from typing import Any
 
 from nnarena.core.errors import StoreError
 from nnarena.core.files import finite, read_json, write_json, write_text
+from nnarena.core.trial import Trial
 
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
+
+
+def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
+    """The fields of every `result.json`, before anything is known."""
+    return {
+        "task": trial.task.label,
+        "model": trial.model.label,
+        "optimizer": trial.optimizer.label,
+        "options": trial.as_dict()["options"] | {"protocol": trial.protocol.as_dict()},
+        "seed": trial.seed,
+        "status": "done",
+        "parameters": None,
+        "epochs": 0,
+        "best_epoch": 0,
+        "seconds_total": 0.0,
+        "seconds_per_epoch": None,
+        "exclusive_timing": exclusive,
+        "peak_memory": None,
+        "validation": {},
+        "test": {},
+        "baselines": {},
+        "device": None,
+        "error": None,
+    }
 
 
 class TrialFolder:

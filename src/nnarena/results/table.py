@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,8 @@ def refresh(table: Path, trials: Path, result: str) -> pl.DataFrame:
         if known.get(path) != changed
     ]
     new = pl.concat([kept, _frame(fresh)], how="diagonal").sort("task", "model", "optimizer", "seed", "path")
-    try:
-        with replacing(table) as file:
-            new.write_parquet(file)
-    except OSError:
-        pass  # a store one may only read, or a full disk: the table in memory serves as well
+    with suppress(OSError), replacing(table) as file:  # where it cannot be written, the one in memory serves
+        new.write_parquet(file)
     return new.drop("changed")
 
 

@@ -34,6 +34,9 @@ class Walker(Task):
     windows share frames with training windows; `split=series` keeps the windows of a trace together, and
     `split=published` does as was published. And the traces stand in numeric order, not in the file system's.
 
+    Guessing that nothing moves, the next frame being the last, gives an error of 4.60 on the first 40,000 windows, and
+    of 4.28 on all frames of the traces (`pytest -m data tests/tasks/test_walker.py` measures both).
+
     Options:
         samples: samples at most
         length: frames a window
@@ -110,7 +113,7 @@ def simulated_traces(rng: np.random.Generator, frames: int) -> Iterator[np.ndarr
     """Endless traces (frames, 17) of Walker2d-v5 under smooth random actions; it may fall and go on lying.
 
     The actions are white noise through a low-pass filter, scaled to a standard deviation of one half and clipped to
-    the −1 … 1 that the motors can do.
+    the −1 … 1 that the motors can do. The same generator gives the same traces with the same version of MuJoCo.
     """
     environment = _walker2d()
     try:

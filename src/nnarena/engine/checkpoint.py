@@ -1,0 +1,68 @@
+"""A trial in the middle of its training, as one file: weights, the best weights, optimizer and schedule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from nnarena.core.errors import StoreError
+from nnarena.engine.schedule import Schedule
+from nnarena.engine.step import State
+from nnarena.engine.tensors import load, save
+
+NOW, BEST, OPTIMIZER = "now/", "best/", "optimizer/"
+
+
+def save_checkpoint(path: Path, state: State, best: dict[str, Tensor], schedule: Schedule) -> None:
+    tensors = {NOW + name: tensor for name, tensor in state.weights().items()}
+    tensors |= {BEST + name: tensor for name, tensor in best.items()}
+    optimizer, numbers = pack_optimizer(state.optimizer)
+    tensors |= {OPTIMIZER + name: tensor for name, tensor in optimizer.items()}
+    save(path, tensors, {"optimizer": json.dumps(numbers), "schedule": json.dumps(schedule.state())})
+
+
+@torch.no_grad()
+def load_checkpoint(path: Path, state: State, schedule: Schedule) -> dict[str, Tensor]:
+    """Put everything back where it was; returns the best weights. StoreError if the file is of no use."""
+    tensors, metadata = load(path)
+    weights = state.weights()
+    shapes = {NOW + name: tensor.shape for name, tensor in weights.items()}
+    if shapes != {name: tensor.shape for name, tensor in tensors.items() if name.startswith(NOW)}:
+        raise StoreError(f"{path} does not belong to this trial: its tensors have other names or shapes.")
+    for name, tensor in weights.items():
+        tensor.copy_(tensors[NOW + name])
+    parts = {name[len(OPTIMIZER) :]: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+    unpack_optimizer(state.optimizer, parts, json.loads(metadata["optimizer"]))
+    schedule.restore(json.loads(metadata["schedule"]))
+    device = next(iter(weights.values())).device
+    return {name[len(BEST) :]: tensor.to(device) for name, tensor in tensors.items() if name.startswith(BEST)}
+
+
+def pack_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """`state_dict` taken apart: tensors by `<parameter>/<name>`, and everything else as JSON."""
+    content = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for number, entries in content["state"].items():
+        for name, value in entries.items():
+            (tensors if isinstance(value, Tensor) else numbers)[f"{number}/{name}"] = value
+    return tensors, {"state": numbers, "groups": content["param_groups"]}
+
+
+def unpack_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in [*tensors.items(), *numbers["state"].items()]:
+        number, _, name = key.partition("/")
+        state.setdefault(int(number), {})[name] = value
+    groups = [{key: _tuples(value) for key, value in group.items()} for group in numbers["groups"]]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists only; torch's groups hold `betas` as a tuple and `params` as a list."""
+    return tuple(value) if isinstance(value, list) and value and isinstance(value[0], float) else value

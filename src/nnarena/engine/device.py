@@ -1,0 +1,98 @@
+"""Which device computes, what it is called, and how much memory a trial took on it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import nnarena
+from nnarena.core.components import PACKAGE
+from nnarena.core.errors import ArenaError
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ArenaError("There is no CUDA device here: use --device cpu, or see `nnarena doctor`.")
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ArenaError(f"There is no device {name!r}; --device takes auto, cpu or cuda.") from error
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):  # Linux: forget the process's largest size so far
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the device's allocator on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+    except (OSError, IndexError):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+
+
+@contextmanager
+def computing_with(threads: int) -> Iterator[None]:
+    """The trial's own number of threads and full float32 precision; what was set before comes back."""
+    before = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {os.cpu_count()} cores"
+
+
+def versions() -> dict[str, str]:
+    """What made a result."""
+    return {
+        "nnarena": nnarena.__version__,
+        "code": code_version(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+    }
+
+
+@functools.cache
+def code_version() -> str:
+    """A hash of this package's source."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,70 @@
+"""Test, validation and training samples, in whole batches.
+
+The published arena's rule: one shuffle; the first tenth is the test, the next tenth the validation, each cut down to
+whole batches; the rest, cut down too, is for training (40,000 → 3,968 / 3,968 / 32,000 with batches of 128).
+
+Where samples are windows of recorded series, the series are shuffled instead and a series is never shared: what is
+left over of the series at a border is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnarena.core.errors import ArenaError
+from nnarena.core.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which samples belong where."""
+
+    test: np.ndarray
+    validation: np.ndarray
+    train: np.ndarray
+
+
+def split(count: int, series: np.ndarray | None, protocol: Protocol, rng: np.random.Generator) -> Split:
+    batch = protocol.batch_size
+    sizes = [_whole(int(count * share), batch) for share in (protocol.test_fraction, protocol.validation_fraction)]
+    if min(sizes) == 0:
+        needed = int(np.ceil(batch / min(protocol.test_fraction, protocol.validation_fraction)))
+        raise ArenaError(
+            f"{count} samples are too few: test and validation need a whole batch of {batch} each, "
+            f"so at least {needed} samples, or a smaller --batch-size."
+        )
+    parts = _by_sample(count, sizes, rng) if series is None else _by_series(series, sizes, rng)
+    train = parts[2][: _whole(len(parts[2]), batch)]
+    if len(train) == 0 or any(len(part) < size for part, size in zip(parts, sizes, strict=False)):
+        raise ArenaError(
+            f"{count} samples in {'' if series is None else f'{len(np.unique(series))} series '}leave nothing "
+            f"to train on with batches of {batch}: give more samples or a smaller --batch-size."
+        )
+    return Split(test=parts[0], validation=parts[1], train=train)
+
+
+def _whole(count: int, batch: int) -> int:
+    return count - count % batch
+
+
+def _by_sample(count: int, sizes: list[int], rng: np.random.Generator) -> list[np.ndarray]:
+    return np.split(rng.permutation(count), np.cumsum(sizes))
+
+
+def _by_series(series: np.ndarray, sizes: list[int], rng: np.random.Generator) -> list[np.ndarray]:
+    """Whole series until a part is full; a part is then cut to its size, and shuffled."""
+    names, owner = np.unique(series, return_inverse=True)
+    counts = np.bincount(owner)
+    order = rng.permutation(len(names))
+    parts, taken = [], 0
+    for size in sizes:
+        upto = taken + int(np.searchsorted(np.cumsum(counts[order[taken:]]), size)) + 1
+        parts.append(_members(owner, order[taken:upto], rng)[:size])
+        taken = upto
+    return [*parts, _members(owner, order[taken:], rng)]
+
+
+def _members(owner: np.ndarray, series: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(np.flatnonzero(np.isin(owner, series)))

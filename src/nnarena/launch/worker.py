@@ -1,0 +1,67 @@
+"""The worker's side: `python -m nnarena.launch.worker`, started by `launch.workers` and by nobody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from nnarena.core.errors import ArenaError
+from nnarena.core.files import disk_is_full, finite
+
+
+def main() -> None:
+    # What a model prints must not get between our lines: they have a pipe of their own, and prints go to stderr.
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+
+    def say(event: str, **content: Any) -> None:
+        channel.write(json.dumps(finite({"event": event, **content})) + "\n")
+
+    while True:
+        _work(requests.get(), say)
+
+
+def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Requests come in; when the driver is gone, so are we, in the middle of whatever it is."""
+    for line in sys.stdin:
+        requests.put(json.loads(line))
+    os._exit(0)
+
+
+def _work(request: dict[str, Any], say: Any) -> None:
+    from nnarena.core.trial import trial_from_dict
+    from nnarena.engine.device import pick_device
+    from nnarena.engine.trial import run_trial
+    from nnarena.results.folder import TrialFolder
+
+    try:
+        trial = trial_from_dict(request["trial"])
+        if trial.id != request["id"]:
+            raise ArenaError(f"The source of {trial.model.ref} or its task changed while the study ran.")
+        say("start")
+        result = run_trial(
+            trial,
+            TrialFolder(Path(request["folder"])),
+            pick_device(request["device"]),
+            exclusive=False,
+            on_epoch=lambda line: say("epoch", line=line),
+            log=lambda text: say("log", text=text),
+        )
+        say("finish", result=result)
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        say("full", errno=error.errno, text=str(error))
+    except ArenaError as error:
+        say("refused", text=str(error))
+
+
+if __name__ == "__main__":
+    main()
