@@ -50,6 +50,7 @@ def test_a_number_with_its_spread(mean: float | None, std: float | None, text: s
 def test_intervals_and_counts() -> None:
     assert interval(0.9219, 0.9493) == "[0.922, 0.949]"
     assert interval(None, None) == "–"
+    assert interval(-0.003, 0.33) == "[0.00, 0.33]"
     assert interval(0.5, 0.5) == "[0.500, 0.500]"
     assert whole(20241) == "20,241"
     assert whole(None) == "–"

@@ -21,6 +21,9 @@ class Task:
 
     spec: TaskSpec
 
+    def check(self) -> None:
+        """Raise DataError if something is missing to make the samples; asked before a study starts."""
+
     def samples(self, rng: np.random.Generator) -> Samples:
         """All data, before the split. Every random choice comes from `rng`."""
         raise NotImplementedError

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 
 from nnarena.core.errors import DataError
 from nnarena.core.files import replacing, write_json
@@ -17,7 +16,11 @@ from nnarena.data.dataset import Arrays
 def data_folder() -> Path:
     """`NNARENA_DATA`, or this user's data folder."""
     given = os.environ.get("NNARENA_DATA")
-    return Path(given).expanduser() if given else platformdirs.user_data_path("nnarena", appauthor=False) / "data"
+    if given:
+        return Path(given).expanduser()
+    import platformdirs
+
+    return platformdirs.user_data_path("nnarena", appauthor=False) / "data"
 
 
 def stored_file(name: str) -> Path:

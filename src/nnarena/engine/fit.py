@@ -40,6 +40,11 @@ def check_fit(trial: Trial) -> int:
     return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
 
 
+def check_data(trial: Trial) -> None:
+    """Raise DataError if the task lacks a file."""
+    trial.components["task"].load()(**trial.options["task"]).check()
+
+
 def blank_inputs(spec: TaskSpec, batch: int, device: torch.device | str = "cpu") -> tuple[torch.Tensor, ...]:
     inputs = torch.zeros(batch, *spec.input_shape, device=device)
     if not spec.timespans:

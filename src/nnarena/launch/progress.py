@@ -71,9 +71,7 @@ class PlainProgress(Watcher):
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
         self.pace.epoch(trial, line)
         if time.monotonic() - self.spoke > HEARTBEAT:
-            self._say(
-                f"{name(trial)}: epoch {line['epoch']}/{trial.protocol.epochs}, {scores(line['validation'])}  ({self.pace})"
-            )
+            self._say(f"{name(trial)}: {stage(trial, line)}  ({self.pace})")
 
     def finish(self, trial: Trial, result: dict[str, Any]) -> None:
         self.pace.finish(trial)
@@ -117,8 +115,7 @@ class LiveProgress(Watcher):
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
         self.pace.epoch(trial, line)
-        note = f"epoch {line['epoch']}/{trial.protocol.epochs}, {scores(line['validation'])}"
-        self.bars.update(self.rows[trial.id], completed=line["epoch"], note=note)
+        self.bars.update(self.rows[trial.id], completed=line["epoch"], note=stage(trial, line))
         self._update_total()
 
     def finish(self, trial: Trial, result: dict[str, Any]) -> None:
@@ -148,7 +145,12 @@ def closing(trial: Trial, result: dict[str, Any]) -> str:
     if result["status"] == "failed" or not result["test"]:
         return f"{name(trial)}: {result['status']}: {result['error'] or 'no epoch had a finite loss'}"
     status = "" if result["status"] == "done" else f"{result['status']}, "
-    return f"{name(trial)}: {status}test {scores(result['test'])}, {result['epochs']} epochs, {duration(result['seconds_total'])}"
+    effort = f"{result['epochs']} epochs, {duration(result['seconds_total'])}"
+    return f"{name(trial)}: {status}test {scores(result['test'])}, {effort}"
+
+
+def stage(trial: Trial, line: dict[str, Any]) -> str:
+    return f"epoch {line['epoch']}/{trial.protocol.epochs}, {scores(line['validation'])}"
 
 
 def name(trial: Trial) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from nnarena.core.files import disk_is_full
 from nnarena.core.study import Study
 from nnarena.core.trial import KINDS, Trial
 from nnarena.engine.device import pick_device
-from nnarena.engine.fit import check_fit
+from nnarena.engine.fit import check_data, check_fit
 from nnarena.engine.trial import run_trial
 from nnarena.launch.watch import Watcher
 from nnarena.launch.workers import run_in_workers
@@ -34,13 +33,14 @@ class Outcome:
         return sum(count for status, count in self.counts.items() if status != "done")
 
 
-def check_study(study: Study, seen: Callable[[Trial, int], None] = lambda trial, parameters: None) -> list[Trial]:
-    """All trials of a study, once every name, option and fit is known to be right."""
+def check_study(study: Study) -> list[Trial]:
+    """All trials of a study, once every name, option, fit and data set is known to be right."""
     trials = study.trials()
     if not trials:
         raise ArenaError(f"The study {study.name!r} has no trials left to run.")
     for trial in {trial.cell: trial for trial in reversed(trials)}.values():
-        seen(trial, check_fit(trial))
+        check_fit(trial)
+        check_data(trial)
     return trials
 
 
@@ -63,7 +63,7 @@ def run_study(
             if retry:
                 _forget_failures(store, trials)
             pending = store.pending(trials)
-            count = _jobs(jobs, target, pending)
+            count = count_jobs(jobs, target, pending)
             watcher.begin(pending, len(trials) - len(pending), count)
             try:
                 if count == 1:
@@ -94,7 +94,7 @@ def _run_here(store: Store, pending: list[Trial], device: torch.device, watcher:
         watcher.finish(trial, result)
 
 
-def _jobs(asked: int | None, device: torch.device, pending: list[Trial]) -> int:
+def count_jobs(asked: int | None, device: torch.device, pending: list[Trial]) -> int:
     """How many trials run at once: as asked, else one a core on the CPU, and one on a GPU."""
     own = any(getattr(trial, kind).ref.startswith(LENT) for trial in pending for kind in KINDS)
     if asked is not None and asked < 1:

@@ -20,8 +20,14 @@ function niceTicks(low, high, wanted) {
 function logTicks(low, high, wanted) {
   const first = Math.ceil(low - 1e-9), last = Math.floor(high + 1e-9);
   if (last - first < 1) return niceTicks(10 ** low, 10 ** high, wanted).filter((v) => v > 0).map(Math.log10);
-  const step = Math.max(1, Math.ceil((last - first) / wanted));
   const ticks = [];
+  if (high - low < 2.5) {
+    for (let power = first - 1; power <= last; power++) {
+      for (const factor of [1, 2, 5]) ticks.push(power + Math.log10(factor));
+    }
+    return ticks.filter((tick) => tick >= low && tick <= high);
+  }
+  const step = Math.max(1, Math.ceil((last - first) / wanted));
   for (let power = first; power <= last; power += step) ticks.push(power);
   return ticks;
 }

@@ -44,7 +44,7 @@ def with_spread(mean: float | None, std: float | None) -> str:
     places = 1 - _magnitude(std, 2)
     if places > 7:  # a spread in the eighth place is told apart, not as digits of the mean
         return f"{number(mean, 6)} ± {_exponent(f'{std:.1e}')}"
-    return f"{mean:.{max(0, places)}f} ± {std:.{max(0, places)}f}"
+    return f"{mean:z.{max(0, places)}f} ± {std:.{max(0, places)}f}"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -55,7 +55,7 @@ def interval(low: float | None, high: float | None) -> str:
     if width <= 0 or size >= 1e6 or size < 1e-3:
         return f"[{number(low)}, {number(high)}]"
     places = min(max(0, 1 - _magnitude(width, 2)), 9)
-    return f"[{low:.{places}f}, {high:.{places}f}]"
+    return f"[{low:z.{places}f}, {high:z.{places}f}]"
 
 
 def _magnitude(value: float, digits: int) -> int:

@@ -97,12 +97,12 @@ function sortBy(head) {
   const rows = [...body.rows].filter((row) => !row.classList.contains("detail"));
   const value = (row) => {
     const raw = row.cells[column].dataset.v;
-    return raw === undefined ? null : text ? raw.toLowerCase() : Number(raw);
+    return raw === undefined ? null : text ? raw : Number(raw);
   };
   const keyed = rows.map((row, place) => ({ row, place, detail: row.detail, value: value(row) }));
   keyed.sort((a, b) => {
     if (a.value === null || b.value === null) return (a.value === null) - (b.value === null) || a.place - b.place;
-    const order = a.value < b.value ? -1 : a.value > b.value ? 1 : 0;
+    const order = text ? a.value.localeCompare(b.value, undefined, { numeric: true }) : a.value - b.value;
     return (up ? order : -order) || a.place - b.place;
   });
   for (const { row, detail } of keyed) body.append(row, ...(detail ? [detail] : []));

@@ -5,8 +5,9 @@
      "baselines", "missing", "failures", "pending", "exclusive_timing", "ranked_by"}
 
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
-ones that are done, and the ones that diverged after a checkpoint was kept. Every other trial is counted in `failed`
-and listed in `failures`. The last metric of a task ranks its rows; a row without results comes last.
+ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not
+done is counted in `failed` and listed in `failures`. The last metric of a task ranks its rows; a row without results
+comes last.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ import numpy as np
 from nnarena.core.components import task
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
+from nnarena.data import load
+from nnarena.data.activity import ACTIVITIES
 from nnarena.tasks.windows import check_any, check_choice, check_windows, cut
 
 TICKS = 10_000_000  # UCI's clock counts in units of 100 ns
@@ -76,6 +78,9 @@ class Activity(Task):
             input_shape=(length, FEATURES[source]), output_size=CLASSES, target="class", timespans=elapsed
         )
 
+    def check(self) -> None:
+        load("activity" if self.source == "uci" else "watch")
+
     def samples(self, rng: np.random.Generator) -> Samples:
         readings, classes, seconds, lengths = uci() if self.source == "uci" else watch()
         windows = cut(lengths, self.length, self.stride, self.most)
@@ -93,9 +98,6 @@ Table = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # (R, F) readings
 
 def uci() -> Table:
     """The positions of the tags."""
-    from nnarena.data import load
-    from nnarena.data.activity import ACTIVITIES
-
     arrays = load("activity")
     readings = np.concatenate([np.eye(TAGS, dtype=np.float32)[arrays["tag"]], arrays["position"]], axis=1)
     classes = np.array([FOLD[name] for name in ACTIVITIES], np.int64)[arrays["activity"]]
@@ -105,8 +107,6 @@ def uci() -> Table:
 
 def watch() -> Table:
     """The recordings of the smartwatch."""
-    from nnarena.data import load
-
     arrays = load("watch")
     length = arrays["length"]
     seconds = np.full(len(arrays["frames"]), 1 / WATCH_RATE)

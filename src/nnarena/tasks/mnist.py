@@ -8,6 +8,7 @@ from nnarena.core.components import task
 from nnarena.core.errors import BadOption
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
+from nnarena.data import load
 
 PIXELS = 28 * 28
 
@@ -33,9 +34,10 @@ class MNIST(Task):
         self.most, self.divide_by = samples, divide_by
         self.spec = TaskSpec(input_shape=(PIXELS // chunk, chunk), output_size=10, target="class")
 
-    def samples(self, rng: np.random.Generator) -> Samples:
-        from nnarena.data import load
+    def check(self) -> None:
+        load("mnist")
 
+    def samples(self, rng: np.random.Generator) -> Samples:
         arrays = load("mnist")
         # Cut before joining: float32 needs four times the room.
         images = [arrays[key][: self.most] for key in ("x_train", "x_test")]

@@ -11,6 +11,7 @@ from nnarena.core.components import task
 from nnarena.core.errors import BadOption, DataError
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
+from nnarena.data import load
 from nnarena.tasks.windows import check_any, check_choice, check_windows, cut, window_counts
 
 SIZE = 17
@@ -66,6 +67,12 @@ class Walker(Task):
         self.split, self.skip, self.source = split, skip, source
         self.spec = TaskSpec(input_shape=(length, SIZE), output_size=SIZE, target="values", timespans=skip > 0)
 
+    def check(self) -> None:
+        if self.source == "gymnasium":
+            _walker2d().close()
+        else:
+            load("walker")
+
     def samples(self, rng: np.random.Generator) -> Samples:
         """Trace by trace, until there are windows enough."""
         kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -90,8 +97,6 @@ class Walker(Task):
         if self.source == "gymnasium":
             # Long enough for a window even when many frames are dropped.
             return simulated_traces(rng, max(FRAMES, round(2 * (self.length + 1) / (1 - self.skip))))
-        from nnarena.data import load
-
         arrays = load("walker")
         return iter(np.split(arrays["states"], np.cumsum(arrays["length"])[:-1]))
 

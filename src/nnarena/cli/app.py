@@ -1,0 +1,32 @@
+"""All commands in one group."""
+
+from __future__ import annotations
+
+import click
+
+import nnarena
+from nnarena.cli.completion import completion
+from nnarena.cli.data import data
+from nnarena.cli.doctor import doctor
+from nnarena.cli.listing import list_
+from nnarena.cli.report import report
+from nnarena.cli.rerun import rerun
+from nnarena.cli.run import run
+from nnarena.cli.show import show
+from nnarena.cli.status import status
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(nnarena.__version__, prog_name="nnarena")
+def app() -> None:
+    """An arena in which neural networks meet under equal, honest conditions.
+
+    \b
+    nnarena run quickstart                    a first meeting, under a minute
+    nnarena run -t add -m lstm,gru --seeds 5  your own
+    nnarena list                              what there is
+    """
+
+
+for command in (run, list_, show, status, report, rerun, data, doctor, completion):
+    app.add_command(command)

@@ -1,0 +1,84 @@
+"""`nnarena doctor`: what this machine has and what will be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from typing import Any
+
+import click
+
+import nnarena
+
+PEERS = ["torchvision", "triton", "polars", "pandas", "gymnasium", "mujoco"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def doctor(as_json: bool) -> None:
+    """What this machine has, and what will be used."""
+    content = examine()
+    if as_json:
+        click.echo(json.dumps(content, indent=1))
+        return
+    for title, facts in content.items():
+        click.secho(title, bold=True)
+        for name, fact in facts.items():
+            click.echo(f"  {name:12}  {fact}")
+
+
+def examine() -> dict[str, dict[str, Any]]:
+    import torch
+
+    from nnarena.data import catalogue
+    from nnarena.data.folder import data_folder
+
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = [entry.name for entry in catalogue() if entry.present]
+    absent = [entry.name for entry in catalogue() if not entry.present]
+    return {
+        "Software": {
+            "nnarena": nnarena.__version__,
+            "python": f"{platform.python_version()} ({sys.executable})",
+            "torch": str(torch.__version__),
+            **{name: _version(name) for name in PEERS},
+        },
+        "Machine": {
+            "system": platform.platform(),
+            "cores": cores,
+            "memory": _memory(),
+            "free disk": f"{shutil.disk_usage('.').free / 1e9:.0f} GB here",
+            "gpu": ", ".join(gpus) or "none that torch can use",
+            "C++ compiler": shutil.which("c++") or shutil.which("g++") or shutil.which("clang++") or "none",
+        },
+        "Used": {
+            "device": f"cuda ({gpus[0]})" if gpus else "cpu",
+            "jobs": 1 if gpus else f"{cores}, one a core",
+            "precision": "float32 throughout",
+        },
+        "Data": {
+            "folder": f"{data_folder()}" + (" (NNARENA_DATA)" if os.environ.get("NNARENA_DATA") else ""),
+            "here": ", ".join(here) or "none",
+            "not here": f"{', '.join(absent)}: `nnarena data get NAME`" if absent else "none",
+            "offline": "yes (NNARENA_OFFLINE)" if os.environ.get("NNARENA_OFFLINE", "0") not in ("", "0") else "no",
+        },
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _memory() -> str:
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB"
+    except (ValueError, OSError, AttributeError):
+        return "unknown"

@@ -1,0 +1,125 @@
+"""`nnarena show NAME`: equation, options, parameters on each task, reference."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import click
+
+from nnarena.cli.completion import complete_names
+from nnarena.core.components import ROOMS, Component, Kind, catalogue, find
+from nnarena.core.errors import ArenaError, Unfit, UnknownName
+from nnarena.core.options import parse_choice, render
+from nnarena.core.study import Study, built_in_studies, find_study
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_names)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def show(name: str, as_json: bool) -> None:
+    """What a model, task, optimizer or study is: equation, options, parameters on each task, reference."""
+    if name in built_in_studies() or name.endswith(".toml"):
+        content = describe_study(find_study(name))
+    else:
+        kind, component = find_any(name)
+        content = describe(kind, component, dict(parse_choice(name)[0].options))
+    click.echo(json.dumps(content, indent=1) if as_json else render_text(content))
+
+
+def find_any(name: str) -> tuple[Kind, Component]:
+    """A component of any kind; a person's own is taken for the first kind that it can be."""
+    ref = parse_choice(name)[0].ref
+    known = [other for kind in ROOMS for other in catalogue(kind)]
+    reasons = []
+    for kind in ("task", "optimizer", "model"):
+        try:
+            return kind, find(kind, ref)
+        except UnknownName:
+            continue
+        except ArenaError as error:
+            reasons.append(error)
+    raise reasons[0] if reasons else UnknownName("component", name, [*known, *built_in_studies()])
+
+
+def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[str, Any]:
+    resolved = component.resolve(options)
+    content: dict[str, Any] = {
+        "name": component.name,
+        "kind": kind,
+        "doc": textwrap.dedent(component.doc.split("\nOptions:\n")[0]).strip(),
+        "options": [
+            {
+                "name": option.name,
+                "takes": option.takes,
+                "default": None if option.required else render(option.default),
+                "doc": option.doc,
+            }
+            for option in component.options
+        ],
+        "reference": component.reference,
+    }
+    if kind == "model":
+        content["parameters"] = parameters_per_task(component, resolved)
+    if kind == "task":
+        spec = component.load()(**resolved).spec
+        content["input"] = list(spec.input_shape)
+        content["output"] = list(spec.output_shape)
+        content["target"] = spec.target
+    return content
+
+
+def parameters_per_task(component: Component, options: dict[str, Any]) -> dict[str, int | str]:
+    """Trainable parameters with these options on every built-in task, or why it does not fit."""
+    counts: dict[str, int | str] = {}
+    for name, task in catalogue("task").items():
+        try:
+            model = component.load()(task.load()().spec, **options)
+            counts[name] = sum(param.numel() for param in model.parameters() if param.requires_grad)
+        except Unfit as error:
+            counts[name] = str(error)
+    return counts
+
+
+def describe_study(study: Study) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "kind": "study",
+        "doc": study.title,
+        "seeds": study.seeds,
+        "grids": study.as_dict()["grid"],
+        "protocol": study.protocol.as_dict(),
+        "missing": list(study.missing),
+    }
+
+
+def render_text(content: dict[str, Any]) -> str:
+    lines = [click.style(content["name"], bold=True) + f" ({content['kind']})", "", content["doc"]]
+    if content.get("options"):
+        width = max(len(option["name"]) for option in content["options"])
+        lines += ["", click.style("Options", bold=True)]
+        for option in content["options"]:
+            default = "required" if option["default"] is None else f"default {option['default']}"
+            lines.append(f"  {option['name']:{width}}  {option['doc'] or option['takes']} ({default})")
+    if "input" in content:
+        lines += ["", f"Input {tuple(content['input'])}, output {tuple(content['output'])}, {content['target']}."]
+    if "parameters" in content:
+        lines += ["", click.style("Trainable parameters", bold=True)]
+        lines += [
+            f"  {task:10}  {count:,}" if isinstance(count, int) else f"  {task:10}  {count}"
+            for task, count in content["parameters"].items()
+        ]
+    for grid in content.get("grids", []):
+        lines += ["", *(f"  {key}: {', '.join(names)}" for key, names in grid.items())]
+    if content.get("missing"):
+        lines += ["", f"Not in this version yet: {', '.join(content['missing'])}."]
+    if "protocol" in content:
+        lines += [
+            "",
+            f"Protocol, {content['seeds']} seeds: "
+            + ", ".join(f"{k}={render(v)}" for k, v in content["protocol"].items()),
+        ]
+    if content.get("reference"):
+        lines += ["", f"Reference: {content['reference']}"]
+    return "\n".join(lines)

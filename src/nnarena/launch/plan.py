@@ -1,0 +1,79 @@
+"""What a study would do and cost, without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nnarena.core.errors import DataError
+from nnarena.core.study import Study
+from nnarena.core.trial import Trial
+from nnarena.engine.device import pick_device
+from nnarena.engine.fit import check_data, check_fit, seconds_per_step
+from nnarena.launch.run import count_jobs
+from nnarena.results.folder import TrialFolder
+from nnarena.results.store import TRIALS
+
+EVALUATION = 1 / 3  # the time of a step that only looks, in steps that learn
+
+
+def make_plan(
+    study: Study, folder: Path, device: str, jobs: int | None, measuring: Callable[[str], None] = lambda name: None
+) -> dict[str, Any]:
+    """Every cell of the study with its parameters, what is done of it, and the most it can still cost.
+
+    The cost of an epoch is that of finished trials of the cell where there are some, else it is measured: a few
+    steps on blank data, times the steps of an epoch, validation included.
+    """
+    target = pick_device(device)
+    groups: dict[tuple[str, str, str], list[Trial]] = {}
+    for trial in study.trials():
+        groups.setdefault(trial.cell, []).append(trial)
+    cells, pending, obstacles = [], [], {}
+    for (task, model, optimizer), trials in groups.items():
+        measuring(f"{model} on {task}")
+        parameters = check_fit(trials[0])
+        try:
+            check_data(trials[0])
+        except DataError as error:
+            obstacles[str(error)] = None
+        finished = [kept for trial in trials if (kept := TrialFolder(folder / TRIALS / trial.path)).is_done]
+        epochs = [kept.result()["seconds_per_epoch"] for kept in finished]
+        seconds = [value for value in epochs if value]
+        each = sum(seconds) / len(seconds) if seconds else _measured(trials[0], seconds_per_step(trials[0], target))
+        left = [trial for trial in trials if not TrialFolder(folder / TRIALS / trial.path).is_done]
+        pending += left
+        cells.append(
+            {
+                "task": task,
+                "model": model,
+                "optimizer": optimizer,
+                "parameters": parameters,
+                "trials": len(trials),
+                "done": len(finished),
+                "seconds_per_epoch": each,
+                "seconds_left": each * study.protocol.epochs * len(left),
+            }
+        )
+    at_once = count_jobs(jobs, target, pending)
+    return {
+        "study": study.name,
+        "folder": str(folder),
+        "device": str(target),
+        "jobs": at_once,
+        "trials": sum(cell["trials"] for cell in cells),
+        "done": sum(cell["done"] for cell in cells),
+        "seconds_left": sum(cell["seconds_left"] for cell in cells) / at_once,
+        "missing": list(study.missing),
+        "obstacles": list(obstacles),
+        "cells": cells,
+    }
+
+
+def _measured(trial: Trial, step: float) -> float:
+    """Seconds of an epoch from those of a step."""
+    protocol = trial.protocol
+    samples = trial.options["task"].get("samples") or protocol.samples or 0
+    learning = 1 - protocol.test_fraction - protocol.validation_fraction
+    return step * samples / protocol.batch_size * (learning + EVALUATION * protocol.validation_fraction)
