@@ -45,3 +45,8 @@ def test_a_shared_report_tells_no_path_of_its_machine(tmp_path: Path, monkeypatc
     (tmp_path / "inner").mkdir()
     monkeypatch.chdir(tmp_path / "inner")
     assert rerun_command(tmp_path / "mine", "abc") == "nnarena rerun mine abc"
+
+
+def test_an_object_of_a_notebook_has_no_command() -> None:
+    study = make_study(["add"], ["<python>:Cell"], ["adam"])
+    assert run_command(study, {}, "add", "<python>:Cell", "adam").startswith("# Cell was handed over in Python")

@@ -140,6 +140,7 @@ def test_wheel_drag_and_keys_zoom_and_a_double_click_resets(page: Page) -> None:
     x, y = middle(page)
     page.mouse.move(x, y)
     page.mouse.wheel(0, -300)
+    page.wait_for_timeout(400)  # the page scrolls
     assert view(page) is None  # one who only scrolls past is not held up
     x, y = middle(page)
     page.mouse.click(x, y)
@@ -202,7 +203,7 @@ def test_a_row_unfolds_to_its_command_and_its_trials(page: Page, arena: Store) -
     assert [command.rsplit(" ", 1)[-1] for command in commands[1:]] == ids
     assert all(command.startswith("nnarena rerun ") for command in commands[1:])
     detail.locator(".copy").first.click()
-    assert detail.get_by_text("copied").count() == 1
+    detail.get_by_text("copied").wait_for(timeout=5000)
     # It follows its row when that is sorted, hides with it, and folds again.
     page.locator("#task-0 th", has_text="accuracy").get_by_role("button").click()
     assert page.evaluate(
@@ -241,6 +242,7 @@ def test_a_large_store_is_thinned_and_says_so(tmp_path: Path) -> None:
     assert "thinned to 10 epochs each" in text and "at most 80 points" in text
     assert "thinned" not in build_page(store)
     assert "gru · sgd" in data["who"]
+    assert "<h1>lstm and gru on add</h1>" in text
 
 
 def test_a_store_without_results_has_a_page(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_blocks_
-from nnarena.nn.recurrent import Recurrent
+from nnarena.nn.recurrent import Recurrent, one_chunk
 
 Constants = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -69,7 +69,7 @@ class GRU(Recurrent):
         return h, h
 
     def native(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
+        weights = one_chunk([self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh])
         output, h = torch.gru(x, state.unsqueeze(0), weights, True, 1, 0.0, self.training, False, True)  # type: ignore[attr-defined]
         return output, h[0]
 

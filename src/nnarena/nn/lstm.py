@@ -9,7 +9,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_blocks_
-from nnarena.nn.recurrent import Recurrent
+from nnarena.nn.recurrent import Recurrent, one_chunk
 
 Constants = tuple[Tensor, Tensor, Tensor]
 
@@ -70,7 +70,7 @@ class LSTM(Recurrent):
         return (h, c), h
 
     def native(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        weights = [self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)]
+        weights = one_chunk([self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)])
         layers = tuple(part.unsqueeze(0) for part in state)
         output, h, c = torch.lstm(x, layers, weights, True, 1, 0.0, self.training, False, True)  # type: ignore[attr-defined]
         return output, (h[0], c[0])

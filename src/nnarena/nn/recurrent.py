@@ -95,3 +95,12 @@ class Recurrent(nn.Module):
 
 def _parts(state: State) -> tuple[Tensor, ...]:
     return state if isinstance(state, tuple) else (state,)
+
+
+def one_chunk(weights: list[Tensor]) -> list[Tensor]:
+    """The same weights as neighbours in memory, which is how cuDNN wants them; gradients flow through."""
+    if not weights[0].is_cuda:
+        return weights
+    flat = torch.cat([weight.reshape(-1) for weight in weights])
+    parts = flat.split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]

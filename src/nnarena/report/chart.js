@@ -158,7 +158,9 @@ class Chart {
     }
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const x of niceTicks(this.now.x0, this.now.x1, Math.max(3, Math.min(10, this.width / 90)))) {
+    let xs = niceTicks(this.now.x0, this.now.x1, Math.max(3, Math.min(10, this.width / 90)));
+    if (this.x === "epoch") xs = xs.filter((x) => Math.abs(x - Math.round(x)) < 1e-9);
+    for (const x of xs) {
       pen.fillText(shortNumber(x), this.px(x), PAD.top + this.height + 6);
     }
     pen.fillText(this.x === "epoch" ? "epoch" : "seconds", PAD.left + this.width / 2, PAD.top + this.height + 20);

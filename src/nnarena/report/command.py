@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from nnarena.core.components import LENT
 from nnarena.core.errors import ArenaError
 from nnarena.core.options import Value, render
 from nnarena.core.protocol import PUBLISHED
@@ -28,7 +29,13 @@ def changed_settings(study: Study, source: Study | None) -> dict[str, Value]:
 
 
 def run_command(study: Study, settings: Mapping[str, Value], task: str, model: str, optimizer: str) -> str:
-    """`nnarena run …` for one row, all its seeds. Names are full references: `lstm[hidden_size=64]`, `my.py:Cell`."""
+    """`nnarena run …` for one row, all its seeds. Names are full references: `lstm[hidden_size=64]`, `my.py:Cell`.
+
+    An object of a notebook or a script has no such name; then a comment says so.
+    """
+    for ref in (task, model, optimizer):
+        if ref.startswith(LENT):
+            return f"# {ref[len(LENT) + 1 :]} was handed over in Python: put it in a file and name it file.py:Name"
     words = ["nnarena", "run", *([study.source] if study.source else [])]
     words += ["-t", task, "-m", model, "-o", optimizer, "--seeds", str(study.seeds)]
     for name, value in settings.items():

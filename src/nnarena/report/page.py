@@ -50,7 +50,7 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         board_html(number, board, place, seeds, summary["exclusive_timing"]) for number, board in enumerate(found)
     ]
     names = {
-        "title": escape(summary["title"] or summary["study"]),
+        "title": escape(headline(store, summary)),
         "style": (HERE / "page.css").read_text(),
         "script": (HERE / "chart.js").read_text() + (HERE / "page.js").read_text(),
         "data": embedded(data),
@@ -129,13 +129,27 @@ def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
     shown = "".join(f'<div class="tile {kind}"><b>{value}</b><span>{text}</span></div>' for value, text, kind in tiles)
     newest = max((_age(store, path) for path in table["path"]), default=None)
     when = datetime.fromtimestamp(newest, UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0") if newest else "none yet"
-    title = summary["title"]
     return (
-        f'<p class="study">{escape(summary["study"]) if title else "study"}</p>'
-        f"<h1>{escape(title or summary['study'])}</h1>"
+        f'<p class="study">{escape(summary["study"])}</p>'
+        f"<h1>{escape(headline(store, summary))}</h1>"
         f'<p class="protocol">{escape(protocol_line(store))}</p>'
         f'<div class="tiles">{shown}<div class="tile date"><b>{when}</b><span>newest result</span></div></div>'
     )
+
+
+def headline(store: Store, summary: dict[str, Any]) -> str:
+    """The study's title; without one, who meets on what, or the study's name if that is too much to say."""
+    models = dict.fromkeys(choice.name for grid in store.study.grids for choice in grid.models)
+    tasks = dict.fromkeys(choice.name for grid in store.study.grids for choice in grid.tasks)
+    if summary["title"]:
+        return summary["title"]
+    if store.study.source or len(models) > 6 or len(tasks) > 4:
+        return summary["study"]
+    return f"{_listed([*models])} on {_listed([*tasks])}"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _age(store: Store, path: str) -> float:
