@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
-from nnarena.nn.init import glorot_, orthogonal_blocks_
+from nnarena.nn.init import glorot_, orthogonal_
 from nnarena.nn.recurrent import Recurrent, one_chunk
 
 Constants = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -21,8 +21,8 @@ class GRU(Recurrent):
         r ← σ(r + r'),  z ← σ(z + z'),  n ← tanh(n + r · n')
         h ← (1 − z) · n + z · h
 
-    The weights are those of `torch.nn.GRU` (gates r, z, n). Start values: Glorot for W, orthogonal for each gate of
-    U, zero biases.
+    The weights are those of `torch.nn.GRU` (gates r, z, n). Start values: Glorot for W, orthonormal columns for U,
+    zero biases.
 
     Reference: Cho et al. 2014; this form of the reset gate is cuDNN's.
     """
@@ -46,7 +46,7 @@ class GRU(Recurrent):
 
     def reset_parameters(self) -> None:
         glorot_(self.weight_ih)
-        orthogonal_blocks_(self.weight_hh, 3)
+        orthogonal_(self.weight_hh)
         nn.init.zeros_(self.bias_ih)
         nn.init.zeros_(self.bias_hh)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 
@@ -11,12 +10,10 @@ def glorot_(weight: Tensor) -> Tensor:
     return nn.init.xavier_uniform_(weight)
 
 
-def orthogonal_blocks_(weight: Tensor, blocks: int) -> Tensor:
-    """Every one of the `blocks` square matrices stacked in `weight` orthogonal (Saxe et al. 2013)."""
-    with torch.no_grad():
-        for block in weight.chunk(blocks):
-            nn.init.orthogonal_(block)
-    return weight
+def orthogonal_(weight: Tensor) -> Tensor:
+    """Orthonormal columns (Saxe et al. 2013). A stack of gates counts as one tall matrix, so that the gates together
+    keep the norm of the state and each of them shrinks it."""
+    return nn.init.orthogonal_(weight)
 
 
 def dense(inputs: int, outputs: int) -> nn.Linear:

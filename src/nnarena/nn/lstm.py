@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
-from nnarena.nn.init import glorot_, orthogonal_blocks_
+from nnarena.nn.init import glorot_, orthogonal_
 from nnarena.nn.recurrent import Recurrent, one_chunk
 
 Constants = tuple[Tensor, Tensor, Tensor]
@@ -22,8 +22,8 @@ class LSTM(Recurrent):
         h ← σ(o) · tanh(c)
 
     Weights are laid out as in `torch.nn.LSTM` (gates i, f, g, o); that one adds a second bias, which changes the
-    count of parameters and nothing else. Start values: Glorot for W, orthogonal for each gate of U, zero bias, but
-    one for the forget gate, so that a fresh cell remembers.
+    count of parameters and nothing else. Start values: Glorot for W, orthonormal columns for U, zero bias, but one for
+    the forget gate, so that a fresh cell remembers.
 
     Reference: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000.
     """
@@ -46,7 +46,7 @@ class LSTM(Recurrent):
 
     def reset_parameters(self) -> None:
         glorot_(self.weight_ih)
-        orthogonal_blocks_(self.weight_hh, 4)
+        orthogonal_(self.weight_hh)
         with torch.no_grad():
             self.bias.zero_()
             self.bias[self.hidden_size : 2 * self.hidden_size] = 1
