@@ -1,11 +1,16 @@
 from __future__ import annotations
 
-from nnarena.core.task import HIGHER_IS_BETTER as OF_TASKS
-from nnarena.stats.metrics import HIGHER_IS_BETTER, better, rank_key
+from nnarena.stats.intervals import estimate
+from nnarena.stats.metrics import better, bounds, rank_key
 
 
-def test_tasks_and_reports_agree_on_what_is_better() -> None:
-    assert HIGHER_IS_BETTER == OF_TASKS
+def test_an_interval_stays_where_the_metric_can_be() -> None:
+    wide = estimate([0.2, 1.0])
+    assert wide.low is not None and wide.low < 0 and wide.high is not None and wide.high > 1
+    accuracy, error = wide.within(*bounds("accuracy")), wide.within(*bounds("mse"))
+    assert (accuracy.low, accuracy.high, accuracy.mean) == (0.0, 1.0, wide.mean)
+    assert (error.low, error.high) == (0.0, wide.high)
+    assert wide.within(*bounds("a_metric_of_ones_own")) == wide
 
 
 def test_the_best_comes_first_and_the_missing_last() -> None:

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from nnarena.core.spec import Samples, TaskSpec
 
-HIGHER_IS_BETTER = {"accuracy"}
-
 
 class Task:
     """Subclass it, set `self.spec` in `__init__`, and write `samples`.

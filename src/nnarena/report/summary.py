@@ -20,8 +20,8 @@ from nnarena.report.command import changed_settings, run_command, source_study
 from nnarena.report.published import Figures, compare, obstacle, read_figures
 from nnarena.results.folder import RESULT, TRIAL
 from nnarena.results.store import PUBLISHED, TRIALS, Store
-from nnarena.stats.intervals import estimate, mean
-from nnarena.stats.metrics import rank_key
+from nnarena.stats.intervals import Estimate, estimate, mean
+from nnarena.stats.metrics import bounds, rank_key
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,8 +147,12 @@ def _row(part: pl.DataFrame, metrics: list[str]) -> dict[str, Any]:
         "parameters": next((int(count) for count in part["parameters"] if count is not None), None),
         "epochs": _mean(scored, "epochs"),
         "seconds_per_epoch": _mean(scored, "seconds_per_epoch"),
-        "test": {metric: estimate(_values(scored, f"test.{metric}")).as_dict() for metric in metrics},
+        "test": {metric: _estimate(scored, metric).as_dict() for metric in metrics},
     }
+
+
+def _estimate(scored: pl.DataFrame, metric: str) -> Estimate:
+    return estimate(_values(scored, f"test.{metric}")).within(*bounds(metric))
 
 
 def _published(part: pl.DataFrame, figures: Figures, hindrance: str) -> dict[str, Any]:

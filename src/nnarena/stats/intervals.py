@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LEVEL = 0.95
 
@@ -29,6 +29,12 @@ class Estimate:
     std: float | None
     low: float | None
     high: float | None
+
+    def within(self, least: float, most: float) -> Estimate:
+        """The interval without the part in which the value cannot lie; it covers the truth as often as before."""
+        if self.low is None or self.high is None:
+            return self
+        return replace(self, low=min(max(self.low, least), most), high=max(min(self.high, most), least))
 
     def as_dict(self) -> dict[str, float | None]:
         """As reports write it."""

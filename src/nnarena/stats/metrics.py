@@ -1,21 +1,24 @@
-"""Which way a metric improves.
-
-The base class of tasks says the same (`core.task`), but it needs torch, which reports must not wait for; a test
-holds the two together.
-"""
+"""Which way a metric improves, and between what it lies."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 Better = Literal["higher", "lower"]
 
 HIGHER_IS_BETTER = frozenset({"accuracy"})
+RANGES = {"accuracy": (0.0, 1.0), "mse": (0.0, math.inf), "cross_entropy": (0.0, math.inf)}
 
 
 def better(metric: str) -> Better:
     """Accuracy is better when higher; losses and errors are better when lower."""
     return "higher" if metric in HIGHER_IS_BETTER else "lower"
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """The least and the most that a metric can be."""
+    return RANGES.get(metric, (-math.inf, math.inf))
 
 
 def rank_key(metric: str, value: float | None) -> tuple[bool, float]:
