@@ -14,9 +14,21 @@ from nnarena.cli.rerun import rerun
 from nnarena.cli.run import run
 from nnarena.cli.show import show
 from nnarena.cli.status import status
+from nnarena.core.errors import suggestion
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """A group that says which command was probably meant."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):
+        if args and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(
+                f"There is no command {args[0]!r}{suggestion(args[0], self.list_commands(ctx))}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(nnarena.__version__, prog_name="nnarena")
 def app() -> None:
     """An arena in which neural networks meet under equal, honest conditions.

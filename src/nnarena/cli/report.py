@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 FORMATS = ["html", "md", "csv", "json", "latex"]
 PAGE = "report.html"
+WIDE = 140  # columns where there is no terminal
 
 
 @click.command()
@@ -54,5 +57,6 @@ def show_end(store: Store, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(summary, indent=1))
         return
-    click.echo(terminal(summary))
+    width, _ = shutil.get_terminal_size((WIDE, 0))
+    click.echo(terminal(summary, width if sys.stdout.isatty() else WIDE, color=sys.stdout.isatty()))
     click.echo(f"\nReport: {store.folder / PAGE}")

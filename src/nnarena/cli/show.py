@@ -40,7 +40,7 @@ def find_any(name: str) -> tuple[Kind, Component]:
             continue
         except ArenaError as error:
             reasons.append(error)
-    raise reasons[0] if reasons else UnknownName("component", name, [*known, *built_in_studies()])
+    raise reasons[-1] if reasons else UnknownName("component", name, [*known, *built_in_studies()])
 
 
 def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class TaskSpec:
     @property
     def sequence(self) -> tuple[int, int]:
         if len(self.input_shape) != 2:
-            raise Unfit(f"It reads sequences (steps, features), and the task gives {self.input_shape}.")
+            raise Unfit(f"it reads sequences (steps, features), and the task gives {self.input_shape}.")
         return self.input_shape[0], self.input_shape[1]
 
     @property

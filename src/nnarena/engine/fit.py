@@ -12,6 +12,7 @@ from nnarena.core.spec import TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.device import computing_with, synchronise
+from nnarena.engine.splits import held_out
 from nnarena.engine.step import State, train_step
 from nnarena.engine.trial import build_model
 
@@ -41,7 +42,12 @@ def check_fit(trial: Trial) -> int:
 
 
 def check_data(trial: Trial) -> None:
-    """Raise DataError if the task lacks a file."""
+    """Raise ArenaError if the task lacks a file, or has too few samples to split."""
+    if isinstance(trial.options["task"].get("samples"), int):
+        try:
+            held_out(trial.options["task"]["samples"], trial.protocol)
+        except ArenaError as error:
+            raise ArenaError(f"{trial.task.label}: {error}") from error
     trial.components["task"].load()(**trial.options["task"]).check()
 
 

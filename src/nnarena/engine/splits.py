@@ -26,15 +26,20 @@ class Split:
     train: np.ndarray
 
 
-def split(count: int, series: np.ndarray | None, protocol: Protocol, rng: np.random.Generator) -> Split:
-    batch = protocol.batch_size
-    sizes = [_whole(int(count * share), batch) for share in (protocol.test_fraction, protocol.validation_fraction)]
+def held_out(count: int, protocol: Protocol) -> list[int]:
+    """How many samples test and validation get. ArenaError if either has not even one batch."""
+    batch, shares = protocol.batch_size, (protocol.test_fraction, protocol.validation_fraction)
+    sizes = [_whole(int(count * share), batch) for share in shares]
     if min(sizes) == 0:
-        needed = int(np.ceil(batch / min(protocol.test_fraction, protocol.validation_fraction)))
         raise ArenaError(
             f"{count} samples are too few: test and validation need a whole batch of {batch} each, "
-            f"so at least {needed} samples, or a smaller --batch-size."
+            f"so at least {int(np.ceil(batch / min(shares)))} samples, or a smaller --batch-size."
         )
+    return sizes
+
+
+def split(count: int, series: np.ndarray | None, protocol: Protocol, rng: np.random.Generator) -> Split:
+    batch, sizes = protocol.batch_size, held_out(count, protocol)
     parts = _by_sample(count, sizes, rng) if series is None else _by_series(series, sizes, rng)
     train = parts[2][: _whole(len(parts[2]), batch)]
     if len(train) == 0 or any(len(part) < size for part, size in zip(parts, sizes, strict=False)):

@@ -117,11 +117,9 @@ def build_model(trial: Trial, task: Task) -> nn.Module:
         torch.manual_seed(trial.axis("start"))
         try:
             return trial.components["model"].load()(task.spec, **trial.options["model"])
-        except ArenaError:
-            raise
         except Exception as error:
-            name = trial.model.label
-            raise Unfit(f"{name} cannot be built for {trial.task.label}: {type(error).__name__}: {error}") from error
+            text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
+            raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
 
 
 def _train(

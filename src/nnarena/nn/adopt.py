@@ -30,6 +30,8 @@ GIVEN = ("spec", "input_size", "output_size")
 
 def adopt(target: Callable[..., Any]) -> Component:
     name = getattr(target, "__name__", type(target).__name__)
+    if isinstance(target, type) and not issubclass(target, nn.Module):
+        raise ArenaError(f"{name} cannot be a model: a class must be a subclass of torch.nn.Module.")
     wants = set(inspect.signature(target).parameters)
 
     def build(spec: TaskSpec, **options: Any) -> nn.Module:

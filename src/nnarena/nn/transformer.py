@@ -137,6 +137,6 @@ def transformer(
         num_layers: encoder layers, and as many decoder layers
     """
     if spec.per_step:
-        raise Unfit("The transformer decodes one token, and the task wants an output at every step.")
+        raise Unfit("it decodes one token, and the task wants an output at every step.")
     sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward, "num_layers": num_layers}
     return Transformer(spec.input_size, spec.output_size, **sizes)

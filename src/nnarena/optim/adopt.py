@@ -16,8 +16,10 @@ def adopt(target: Callable[..., Any]) -> Component:
     """Its first argument takes the parameters, all others are options: `my_file.py:MyOptimizer[lr=0.1]`."""
     name = getattr(target, "__name__", type(target).__name__)
     arguments = list(inspect.signature(target).parameters)
-    if not arguments:
-        raise ArenaError(f"{name} cannot be an optimizer: it must take the parameters as its first argument.")
+    if isinstance(target, type) and not issubclass(target, Optimizer):
+        raise ArenaError(f"{name} cannot be an optimizer: a class must be a subclass of torch.optim.Optimizer.")
+    if arguments[:1] != ["params"]:
+        raise ArenaError(f"{name} cannot be an optimizer: its first argument must be params.")
 
     def build(params: Any, **options: Any) -> Optimizer:
         built = target(params, **options)
