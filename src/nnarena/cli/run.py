@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nnarena.cli.completion import complete_components, complete_studies
+from nnarena.core.errors import BadOption
 from nnarena.core.options import parse_setting
 
 
@@ -79,8 +81,11 @@ def run(
     """
     from nnarena.api import default_folder, make_study
 
-    named = {key: options.pop(key) for key in ("epochs", "batch_size", "samples", "lr")}
-    chosen = dict(map(parse_setting, settings)) | {key: value for key, value in named.items() if value is not None}
+    chosen: dict[str, Any] = {}
+    flags = [(key, options.pop(key)) for key in ("epochs", "batch_size", "samples", "lr")]
+    for key, value in [*(flag for flag in flags if flag[1] is not None), *map(parse_setting, settings)]:
+        if chosen.setdefault(key, value) != value:
+            raise BadOption(f"{key} is set twice, to {chosen[key]} and to {value}.")
     request = make_study(study, tasks, models, optimizers, seeds, quick, chosen)
     folder = out or default_folder(request)
     if request.missing:
@@ -90,6 +95,9 @@ def run(
 
         show_plan(request, folder, options["device"], options["jobs"], as_json)
         return 0
+    request.cells()  # a mistyped name is told at once, before torch is loaded
+    if sys.stderr.isatty():
+        click.echo(f"Checking the study {request.name!r} …", err=True)
     from nnarena.cli.report import show_end
     from nnarena.launch.progress import progress
     from nnarena.launch.run import run_study

@@ -37,9 +37,10 @@ class StoreError(ArenaError):
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'lstm'?` or the list of what there is, to be put behind "There is no …"."""
     known = sorted(set(known))
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    small = {item.lower(): item for item in known}
+    near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        return f"; did you mean {small[near[0]]!r}?"
     if not known:
         return "."
     return f"; there are {', '.join(known)}." if len(known) <= 20 else "."

@@ -57,6 +57,7 @@ def run_study(
     watcher = watcher or Watcher()
     target = pick_device(device)
     trials = check_study(study)
+    count_jobs(jobs, target, trials)
     store = Store.create(out, study)
     try:
         with store.running():

@@ -1,0 +1,123 @@
+"""list, show, status, report, rerun, doctor, data, completion."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnarena.core.components import catalogue
+from nnarena.core.study import built_in_studies
+
+SMALL = ("-t", "add[length=10]", "-m", "lstm", "--samples", "640", "--batch-size", "32", "--epochs", "2", "--jobs", "1")
+
+
+@pytest.fixture
+def store(arena, own: Path) -> Path:
+    assert arena("run", *SMALL, "--seeds", "2", "--out", "R").code == 0
+    return own / "R"
+
+
+def test_list_names_everything(arena) -> None:
+    text = arena("list").out
+    for kind in ("model", "task", "optimizer"):
+        for name, component in catalogue(kind).items():
+            assert name in text and component.summary in text
+    assert all(name in text for name in built_in_studies())
+    listed = json.loads(arena("list", "--json").out)
+    assert {item["name"] for item in listed["models"]} == set(catalogue("model"))
+    assert {item["name"] for item in json.loads(arena("list", "tasks", "--json").out)} == set(catalogue("task"))
+    assert {"digits", "mnist"} <= {item["name"] for item in listed["data"]}
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["report", "R", "--format", "md"], ["report", "R"], ["status", "R"]])
+def test_looking_never_imports_torch(store: Path, arguments: list[str]) -> None:
+    code = (
+        "import sys; from nnarena.cli import _guarded; code = _guarded(sys.argv[1:], True); "
+        "assert 'torch' not in sys.modules, 'torch was imported'; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["model", "task", "optimizer"])
+def test_show_tells_of_every_component_its_options_and_reference(arena, kind: str) -> None:
+    for name, component in catalogue(kind).items():
+        text = arena("show", name).out
+        assert component.summary in text and component.reference in text
+        assert all(option.name in text and option.doc in text for option in component.options)
+    shown = json.loads(arena("show", "gru", "--json").out)
+    assert shown["parameters"]["walker"] == 25_137
+    assert json.loads(arena("show", "gru[hidden_size=4]", "--json").out)["parameters"]["add"] == 3 * (4 * 6 + 8) + 5
+
+
+def test_show_takes_what_is_ones_own_for_what_it_is(arena) -> None:
+    kinds = {
+        name: json.loads(arena("show", f"mine.py:{name}", "--json").out)["kind"]
+        for name in ("MyCell", "MySGD", "parity")
+    }
+    assert kinds == {"MyCell": "model", "MySGD": "optimizer", "parity": "task"}
+
+
+def test_status_counts_what_is_done_and_to_come(arena, store: Path) -> None:
+    assert "2 trials: 2 done." in arena("status", store).out
+    one = next((store / "trials").glob("*/*/*/*/result.json"))
+    one.unlink()
+    counts = json.loads(arena("status", store, "--json").out)
+    assert counts["counts"] == {"done": 1, "pending": 1} and counts["seconds_left"] > 0
+    assert "Nothing is running" in arena("status", store).out
+
+
+def test_report_writes_every_format(arena, store: Path) -> None:
+    assert arena("report", store).out.strip() == str(store / "report.html")
+    assert (store / "report.html").read_text().startswith("<!doctype html>")
+    assert "| lstm |" in arena("report", store, "--format", "md").out
+    assert r"\toprule" in arena("report", store, "--format", "latex").out
+    rows = list(csv.DictReader(io.StringIO(arena("report", store, "--format", "csv").out)))
+    assert rows[0]["model"] == "lstm"
+    assert arena("report", store, "--format", "json", "--output", "here.json").code == 0
+    assert json.loads(Path("here.json").read_text())["study"] == "arena"
+
+
+def test_a_trial_done_again_is_the_same_and_a_changed_one_is_not(arena, store: Path) -> None:
+    folder = next((store / "trials").glob("*/*/*/*"))
+    assert "agree to the last bit" in arena("rerun", store, folder.name[:8]).out
+    result = json.loads((folder / "result.json").read_text())
+    result["test"]["mse"] += 1e-12
+    (folder / "result.json").write_text(json.dumps(result))
+    printed = arena("rerun", store, folder.name)
+    assert printed.code == 1 and "test:" in printed.out and "weights" not in printed.out
+
+
+def test_doctor_tells_what_will_be_used(arena) -> None:
+    found = json.loads(arena("doctor", "--json").out)
+    assert found["Used"]["device"].startswith(("cpu", "cuda"))
+    assert "digits" in found["Data"]["here"] and "mnist" in found["Data"]["not here"]
+    assert "torch" in arena("doctor").out
+
+
+def test_data_list_tells_what_is_here(arena) -> None:
+    sets = {item["name"]: item["present"] for item in json.loads(arena("data", "list", "--json").out)}
+    assert sets["digits"] and not sets["mnist"]
+    printed = arena("data", "get", "digits")
+    assert printed.code == 0 and "digits.npz" in printed.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_printed(arena, shell: str) -> None:
+    assert "_NNARENA_COMPLETE" in arena("completion", shell).out
+
+
+def test_bash_completes_names_after_a_comma(process) -> None:
+    def complete(words: str, place: int) -> list[str]:
+        printed = process(_NNARENA_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(place))
+        return [line.split(",", 1)[1] for line in printed.out.splitlines()]
+
+    assert complete("nnarena run -m lstm,gr", 3) == ["lstm,gru"]
+    assert complete("nnarena run quick", 2) == ["quickstart"]
+    assert "report" in complete("nnarena rep", 1)

@@ -1,0 +1,66 @@
+"""The protocol: the published defaults, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnarena.core.components import option_docs
+from nnarena.core.errors import BadOption
+from nnarena.core.protocol import PUBLISHED, Protocol
+
+
+def test_the_defaults_are_the_published_protocol():
+    assert PUBLISHED.as_dict() == {
+        "epochs": 128,
+        "batch_size": 128,
+        "samples": None,
+        "lr": None,
+        "test_fraction": 0.1,
+        "validation_fraction": 0.1,
+        "stop_patience": 5,
+        "plateau_patience": 2,
+        "plateau_factor": 0.1,
+        "min_delta": 1e-4,
+        "timeout": None,
+        "threads": 1,
+    }
+    assert PUBLISHED.settings() == {}
+
+
+def test_settings_are_checked_and_only_the_changes_are_kept():
+    protocol = Protocol.of({"epochs": 3.0, "lr": 1, "timeout": None, "batch_size": 128})
+    assert protocol.settings() == {"epochs": 3, "lr": 1.0}
+    assert isinstance(protocol.epochs, int) and isinstance(protocol.lr, float)
+    assert Protocol.of(protocol.settings()) == protocol == Protocol.of(protocol.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"epoch": 3}, "the protocol has no option 'epoch'; did you mean 'epochs'"),
+        ({"epochs": 2.5}, "the protocol: option 'epochs' takes a whole number, not 2.5"),
+        ({"epochs": True}, "takes a whole number, not true"),
+        ({"lr": "fast"}, "option 'lr' takes a number or none, not fast"),
+        ({"epochs": 0}, "epochs must be above 0, not 0"),
+        ({"batch_size": -1}, "batch_size must be above 0"),
+        ({"samples": 0}, "samples must be above 0"),
+        ({"threads": 0}, "threads must be above 0"),
+        ({"lr": 0}, "lr must be above 0"),
+        ({"lr": float("nan")}, "lr must be above 0"),
+        ({"timeout": -1}, "timeout must be above 0"),
+        ({"stop_patience": 0}, "stop_patience must be above 0"),
+        ({"plateau_patience": 0}, "plateau_patience must be above 0"),
+        ({"plateau_factor": 1}, "plateau_factor must lie between 0 and 1"),
+        ({"test_fraction": 0}, "test_fraction must lie between 0 and 1"),
+        ({"test_fraction": 0.5, "validation_fraction": 0.5}, "leave nothing to train on"),
+        ({"min_delta": -1e-9}, "min_delta must not be negative"),
+        ({"min_delta": float("nan")}, "min_delta must"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence(settings, sentence):
+    with pytest.raises(BadOption, match=sentence):
+        Protocol.of(settings)
+
+
+def test_every_setting_is_explained():
+    assert set(option_docs(Protocol.__doc__.replace("\n    ", "\n"))) == set(PUBLISHED.as_dict())

@@ -1,0 +1,204 @@
+"""Models and tasks of one's own that misbehave in every way a trial must survive. Named by this file's path."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+import nnarena
+
+
+def noisy(spec, width: int = 6):
+    """Dropout, and the buffers of a batch norm."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(spec.length * spec.input_size, width),
+        nn.BatchNorm1d(width),
+        nn.Dropout(0.3),
+        nn.Linear(width, spec.output_size),
+    )
+
+
+class Counting(nn.Module):
+    """Counts its training steps in a buffer, and does something when there were `after`."""
+
+    def __init__(self, input_size: int, output_size: int, after: int = 20) -> None:
+        super().__init__()
+        self.mix = nn.Linear(input_size, output_size)
+        self.after = after
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        if self.training:
+            self.steps.add_(1)
+            if self.steps > self.after:
+                return self.happen(self.mix(x[:, -1]))
+        return self.mix(x[:, -1])
+
+    def happen(self, output):
+        return output
+
+
+class Diverges(Counting):
+    def happen(self, output):
+        return output * float("nan")
+
+
+class Breaks(Counting):
+    def happen(self, output):
+        raise ZeroDivisionError("the cell [broke] at last")
+
+
+class Hungry(Counting):
+    def happen(self, output):
+        raise MemoryError("no more")
+
+
+class Kills(Counting):
+    """Ends its own process, always after the same step."""
+
+    def happen(self, output):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Sleeps(Counting):
+    """Takes its time at every step, but not where OWN_NETS_HURRY is set."""
+
+    def __init__(self, input_size: int, output_size: int, seconds: float = 0.02) -> None:
+        super().__init__(input_size, output_size)
+        self.seconds = seconds
+
+    def forward(self, x):
+        if self.training and "OWN_NETS_HURRY" not in os.environ:
+            time.sleep(self.seconds)
+        return super().forward(x)
+
+
+class Swings(Counting):
+    """Answers with how far its count of steps is from `after`: best there, worse before and behind it."""
+
+    def forward(self, x):
+        super().forward(x)
+        return 0 * self.mix(x[:, -1]) + (self.steps - self.after).abs()
+
+
+class Records(Counting):
+    """Writes a line for every batch it sees: mode and a hash of the numbers."""
+
+    def __init__(self, input_size: int, output_size: int, log: str = "", noise: bool = False) -> None:
+        super().__init__(input_size, output_size)
+        self.log, self.noise = log, noise
+
+    def forward(self, x):
+        if self.log:
+            with open(self.log, "a") as file:
+                mode = "train" if self.training else "eval"
+                file.write(f"{mode} {hashlib.sha256(x.numpy().tobytes()).hexdigest()}\n")
+        if self.noise and self.training:
+            x = x + torch.randn_like(x)
+        return super().forward(x)
+
+
+class Frozen(nn.Module):
+    """A part of it must not be trained."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.fixed = nn.Linear(input_size, 3)
+        self.fixed.requires_grad_(False)
+        self.mix = nn.Linear(3, output_size)
+
+    def forward(self, x):
+        return self.mix(self.fixed(x[:, -1]))
+
+
+class Reassigns(nn.Module):
+    """Its running mean is a new tensor at every step."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(input_size, output_size)
+        self.register_buffer("mean", torch.zeros(input_size))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean((0, 1))
+        return self.mix(x[:, -1] - self.mean)
+
+
+class Tied(nn.Module):
+    """One matrix in two places."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.one = nn.Linear(input_size, input_size)
+        self.two = nn.Linear(input_size, input_size)
+        self.two.weight = self.one.weight
+        self.mix = nn.Linear(input_size, output_size)
+
+    def forward(self, x):
+        return self.mix(self.two(self.one(x[:, -1])))
+
+
+def wrong_shape(spec):
+    return nn.Linear(spec.input_size, spec.output_size + 1)
+
+
+def no_parameters(spec):
+    return nn.Identity()
+
+
+class Tuple(Counting):
+    def forward(self, x):
+        return super().forward(x), None
+
+
+class Flat(nnarena.Task):
+    """The loss is 1, whatever one does."""
+
+    def __init__(self, *, samples: int = 320) -> None:
+        self.count = samples
+        self.spec = nnarena.TaskSpec(input_shape=(3, 2), output_size=1, target="values")
+
+    def samples(self, rng):
+        return nnarena.Samples(
+            rng.random((self.count, 3, 2), dtype=np.float32), np.zeros((self.count, 1), dtype=np.float32)
+        )
+
+    def loss(self, prediction, target):
+        return 1 + 0 * prediction.mean()
+
+
+class Timed(Flat):
+    """Series, and the elapsed time."""
+
+    def __init__(self) -> None:
+        self.count = 320
+        self.spec = nnarena.TaskSpec(input_shape=(3, 2), output_size=1, target="values", timespans=True)
+
+    def samples(self, rng):
+        x = rng.random((self.count, 3, 2), dtype=np.float32)
+        spans = rng.random((self.count, 3), dtype=np.float32)
+        return nnarena.Samples(x, spans.sum(1, keepdims=True), spans, np.arange(self.count) // 8)
+
+    loss = nnarena.Task.loss
+
+
+def zeros(rng):
+    """Nothing in, nothing out: the squared answer is the loss."""
+    return rng.random((320, 3, 2)), np.zeros(320, dtype=np.float32)
+
+
+class Prints(Counting):
+    """Talks to standard output, past Python too."""
+
+    def forward(self, x):
+        print('{"event": "finish", "result": {}}')
+        os.write(1, b"no JSON at all\n")
+        return super().forward(x)

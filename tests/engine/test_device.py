@@ -1,0 +1,47 @@
+"""Devices, threads and what made a result."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nnarena.core.errors import ArenaError
+from nnarena.engine.device import code_version, computing_with, peak_memory, pick_device, reset_peak_memory, versions
+
+
+def test_a_device_by_name():
+    assert pick_device("cpu").type == "cpu"
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ArenaError, match="There is no device 'abacus'; --device takes auto, cpu or cuda"):
+        pick_device("abacus")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+@pytest.mark.parametrize("name", ["cuda", "cuda:3"])
+def test_a_gpu_that_is_not_there_is_a_sentence(name):
+    with pytest.raises(ArenaError, match="There is no CUDA device here: use --device cpu"):
+        pick_device(name)
+
+
+def test_a_trials_threads_are_its_own():
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError), computing_with(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise ValueError
+    assert torch.get_num_threads() == before
+
+
+def test_memory_is_counted_from_the_reset():
+    device = torch.device("cpu")
+    reset_peak_memory(device)
+    low = peak_memory(device)
+    block = torch.ones(16_000_000)
+    del block
+    assert low > 10_000_000
+    assert peak_memory(device) >= low + 40_000_000
+
+
+def test_a_result_says_what_made_it():
+    made = versions()
+    assert made["torch"] == torch.__version__
+    assert made["code"] == code_version() and len(made["code"]) == 12

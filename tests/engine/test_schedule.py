@@ -1,0 +1,128 @@
+"""The schedule against the rules of Keras, written down a second time from their documentation."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnarena.core.protocol import Protocol
+from nnarena.engine.schedule import Schedule
+
+
+class EarlyStopping:
+    """Keras: stop when the quantity has not improved by more than min_delta for `patience` epochs."""
+
+    def __init__(self, patience: int, min_delta: float) -> None:
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.wait, self.stopped = math.inf, 0, False
+
+    def on_epoch_end(self, loss: float) -> None:
+        if self.best - loss > self.min_delta:
+            self.best = loss
+            self.wait = 0
+        else:
+            self.wait += 1
+            if self.wait >= self.patience:
+                self.stopped = True
+
+
+class ReduceLROnPlateau:
+    """Keras, without cooldown and without a floor."""
+
+    def __init__(self, patience: int, min_delta: float, factor: float, lr: float) -> None:
+        self.patience, self.min_delta, self.factor, self.lr = patience, min_delta, factor, lr
+        self.best, self.wait = math.inf, 0
+
+    def on_epoch_end(self, loss: float) -> None:
+        if self.best - loss > self.min_delta:
+            self.best = loss
+            self.wait = 0
+            return
+        self.wait += 1
+        if self.wait >= self.patience:
+            self.lr = self.lr * self.factor
+            self.wait = 0
+
+
+class ModelCheckpoint:
+    """Keras: save_best_only, any improvement counts."""
+
+    def __init__(self) -> None:
+        self.best, self.epoch = math.inf, 0
+
+    def on_epoch_end(self, loss: float, epoch: int) -> None:
+        if loss < self.best:
+            self.best, self.epoch = loss, epoch
+
+
+# Multiples of 2⁻⁶ with a min_delta of 2⁻⁵, so that "exactly min_delta" happens and no rounding blurs it.
+losses = st.lists(st.integers(0, 24).map(lambda value: value / 64) | st.floats(0, 1), min_size=1, max_size=60)
+protocols = st.builds(
+    Protocol,
+    epochs=st.integers(1, 60),
+    stop_patience=st.integers(1, 7),
+    plateau_patience=st.integers(1, 5),
+    min_delta=st.sampled_from([0.0, 1 / 32]),
+    plateau_factor=st.sampled_from([0.1, 0.5]),
+)
+
+
+@given(losses, protocols, st.none() | st.integers(0, 60))
+def test_it_does_what_keras_does_also_when_it_is_put_aside_and_taken_up(losses, protocol, pause):
+    stop = EarlyStopping(protocol.stop_patience, protocol.min_delta)
+    plateau = ReduceLROnPlateau(protocol.plateau_patience, protocol.min_delta, protocol.plateau_factor, 1.0)
+    checkpoint = ModelCheckpoint()
+    schedule, lr = Schedule(protocol), 1.0
+    for epoch, loss in enumerate(losses, 1):
+        if pause == epoch:
+            state = json.loads(json.dumps(schedule.state()))
+            schedule = Schedule(protocol)
+            schedule.restore(state)
+        stop.on_epoch_end(loss)
+        plateau.on_epoch_end(loss)
+        checkpoint.on_epoch_end(loss, epoch)
+        schedule.see(loss)
+        lr = lr * protocol.plateau_factor if schedule.reduce else lr
+        assert lr == plateau.lr
+        assert (schedule.best_epoch, schedule.best_loss) == (checkpoint.epoch, checkpoint.best)
+        assert schedule.improved == (checkpoint.epoch == epoch)
+        assert schedule.finished == (stop.stopped or epoch == protocol.epochs)
+        if schedule.finished:
+            return
+    assert schedule.epoch == len(losses)
+
+
+def follow(losses, **settings) -> Schedule:
+    schedule = Schedule(Protocol(**settings))
+    for loss in losses:
+        assert not schedule.finished
+        schedule.see(loss)
+    return schedule
+
+
+def test_no_progress_at_all_ends_after_one_and_five_epochs_with_two_reductions():
+    schedule, reductions = Schedule(Protocol()), []
+    while not schedule.finished:
+        schedule.see(1.0)
+        reductions.append(schedule.reduce)
+    assert reductions == [False, False, True, False, True, False]
+    assert schedule.best_epoch == 1
+
+
+def test_small_improvements_are_kept_but_do_not_count_as_progress():
+    schedule = follow([1 - 1e-5 * epoch for epoch in range(6)])
+    assert schedule.finished and schedule.best_epoch == 6 and schedule.improved
+
+
+def test_slow_but_sure_progress_counts_against_the_best_not_the_last():
+    schedule = follow([1 - 0.6e-4 * epoch for epoch in range(100)])
+    assert not schedule.finished
+
+
+@pytest.mark.parametrize("loss", [1.0, 2.0])
+def test_a_tie_keeps_the_earlier_epoch(loss):
+    assert follow([1.0, loss]).best_epoch == 1

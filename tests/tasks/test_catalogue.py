@@ -1,0 +1,67 @@
+"""A sweep over every task: what the specification says is what the samples are, and the seed decides them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nnarena.core.components import catalogue
+from nnarena.core.spec import TaskSpec
+from nnarena.core.task import Task
+
+TASKS = sorted(catalogue("task"))
+# Tasks whose data come from nowhere or with the package, small.
+AT_HAND = {
+    "add": {"length": 10, "samples": 64},
+    "memory": {"length": 5, "symbols": 2, "samples": 64},
+    "cell": {"length": 4, "samples": 64},
+    "digits": {"samples": 64},
+}
+
+
+def make(name: str, **options) -> Task:
+    component = catalogue("task")[name]
+    return component.load()(**component.resolve(options))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_specification_needs_no_data(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNARENA_DATA", str(tmp_path / "nothing"))
+    spec = make(name).spec
+    assert isinstance(spec, TaskSpec)
+    assert min(spec.input_shape) > 0 and spec.output_size > 0 and spec.target in ("values", "class")
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_samples_are_as_the_specification_says(name):
+    task = make(name, **AT_HAND[name])
+    samples = task.samples(np.random.default_rng(0))
+    assert len(samples) == 64
+    assert samples.inputs.shape == (64, *task.spec.input_shape) and samples.inputs.dtype == np.float32
+    if task.spec.target == "class":
+        assert samples.targets.shape == (64,) and samples.targets.dtype == np.int64
+        assert samples.targets.min() >= 0 and samples.targets.max() < task.spec.output_size
+    else:
+        assert samples.targets.shape == (64, *task.spec.output_shape) and samples.targets.dtype == np.float32
+    assert np.isfinite(samples.inputs).all() and np.isfinite(samples.targets).all()
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_the_seed_decides_all_samples(name):
+    one, same, other = (make(name, **AT_HAND[name]).samples(np.random.default_rng(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.inputs, same.inputs)
+    np.testing.assert_array_equal(one.targets, same.targets)
+    if name in ("add", "memory"):
+        assert not np.array_equal(one.inputs, other.inputs)
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_trivial_baselines_are_there_and_no_better_than_they_can_be(name):
+    task = make(name, **AT_HAND[name])
+    samples = task.samples(np.random.default_rng(0))
+    baselines = task.baselines(samples, samples)
+    assert baselines
+    for scores in baselines.values():
+        assert all(np.isfinite(value) and value >= 0 for value in scores.values())
+        if "accuracy" in scores:
+            assert scores["accuracy"] == np.bincount(samples.targets).max() / 64
