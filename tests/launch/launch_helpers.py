@@ -18,7 +18,7 @@ from nnarena.results.store import Store
 
 OWN = str(Path(__file__).parents[1] / "engine" / "own_nets.py")
 TIMES = ("seconds_total", "seconds_per_epoch", "peak_memory", "exclusive_timing")
-LSTM, GRU, SLOW = "lstm[hidden_size=6]", "gru[hidden_size=6]", ":Sleeps[seconds=0.02]"
+LSTM, GRU, SLOW = "lstm[hidden_size=6]", "gru[hidden_size=6]", ":Sleeps[seconds=0.03]"
 
 
 def small(*models: str, seeds: int = 1, **settings: Any) -> Study:

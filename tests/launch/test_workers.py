@@ -93,7 +93,7 @@ run_study(load_toml((folder / "study.txt").read_text()), folder / "store", devic
 
 
 def test_a_killed_driver_leaves_no_worker_behind_and_repeating_gives_the_same_bits(tmp_path):
-    study = small(SLOW, ":Sleeps[seconds=0.021]", epochs=3)
+    study = small(":Sleeps[seconds=0.1]", ":Sleeps[seconds=0.11]", epochs=3)
     (tmp_path / "study.txt").write_text(dump_toml(study))
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)])
     try:
