@@ -49,6 +49,17 @@ def test_run_takes_names_and_objects_and_returns_a_leaderboard(tmp_path: Path) -
         nnarena.run(tasks="add[length=10]", models=Local, seeds=2, jobs=2, out=tmp_path / "S", **SMALL)
 
 
+def test_two_things_of_one_name_are_told_apart_by_the_person(tmp_path: Path) -> None:
+    def another() -> type:
+        class Net(Mean):
+            """One of two."""
+
+        return Net
+
+    with pytest.raises(ArenaError, match="Two different things are called Net"):
+        nnarena.run(tasks="add[length=10]", models=[another(), another()], out=tmp_path / "R", **SMALL)
+
+
 def test_the_same_request_gets_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folders = [nnarena.run(tasks="add[length=10]", models=["lstm"], seeds=n, jobs=1, **SMALL).folder for n in (1, 2)]

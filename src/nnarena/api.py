@@ -134,8 +134,15 @@ def choices(named: Named) -> list[Choice]:
     if isinstance(named, str) or callable(named):
         named = [named]
     found: list[Choice] = []
+    lent: dict[str, Any] = {}
     for item in named:
-        found += parse_choices([item]) if isinstance(item, str) else [Choice(lend(item))]
+        if isinstance(item, str):
+            found += parse_choices([item])
+            continue
+        ref = lend(item)
+        if lent.setdefault(ref, item) is not item:
+            raise BadOption(f"Two different things are called {item.__name__}: give one of them another name.")
+        found.append(Choice(ref))
     return found
 
 

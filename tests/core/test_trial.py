@@ -149,3 +149,9 @@ def test_a_label_becomes_a_name_that_file_systems_take(label):
 def test_the_folder_tells_what_is_in_it():
     trial = make("add[length=10]", "gru", seed=3)
     assert trial.path == f"add[length=10]/gru/adam/{trial.id}"
+
+
+def test_one_trial_has_one_folder_and_one_set_of_seeds_however_it_is_typed() -> None:
+    plain, wordy = make(), make("add[length=100]", "lstm[hidden_size=64]")
+    assert (plain.id, plain.path, plain.axis("data")) == (wordy.id, wordy.path, wordy.axis("data"))
+    assert wordy.cell == ("add[length=100]", "lstm[hidden_size=64]", "adam")

@@ -13,10 +13,10 @@ from nnarena.core.components import catalogue
 from nnarena.core.errors import StoreError
 from nnarena.core.protocol import Protocol
 from nnarena.engine.checkpoint import load_checkpoint, pack_optimizer, save_checkpoint, unpack_optimizer
+from nnarena.engine.prepare import prepare
 from nnarena.engine.schedule import Schedule
 from nnarena.engine.step import train_step
 from nnarena.engine.tensors import load, save
-from nnarena.engine.trial import prepare
 
 # Every optimizer as it is, and with the options that make it remember more.
 OPTIMIZERS = [

@@ -8,8 +8,9 @@ import torch
 from nnarena.core.options import Choice
 from nnarena.core.protocol import Protocol
 from nnarena.core.trial import Trial, make_trial
+from nnarena.engine.prepare import prepare
 from nnarena.engine.step import train_step
-from nnarena.engine.trial import prepare, run_trial
+from nnarena.engine.trial import run_trial
 from nnarena.nn import GRU, LSTM
 from nnarena.results.folder import MODEL, TrialFolder
 

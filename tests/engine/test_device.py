@@ -27,10 +27,20 @@ def test_a_gpu_that_is_not_there_is_a_sentence(name):
 
 def test_a_trials_threads_are_its_own():
     before = torch.get_num_threads()
-    with pytest.raises(ValueError), computing_with(before + 1):
+    with pytest.raises(ValueError), computing_with(before + 1, torch.device("cpu")):
         assert torch.get_num_threads() == before + 1
         raise ValueError
     assert torch.get_num_threads() == before
+
+
+def test_a_trial_leaves_the_random_numbers_of_its_surroundings_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    with computing_with(1, torch.device("cpu")):
+        torch.manual_seed(99)
+        torch.rand(5)
+    assert torch.equal(torch.rand(2), expected)
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak cannot be reset here")

@@ -15,9 +15,10 @@ from engine_helpers import CPU, STEPS, Stop, bits, curve, make, run
 from nnarena.core.components import catalogue
 from nnarena.core.errors import StoreError
 from nnarena.engine import trial as engine
+from nnarena.engine.prepare import prepare
 from nnarena.engine.step import evaluate
 from nnarena.engine.tensors import load
-from nnarena.engine.trial import prepare, run_trial
+from nnarena.engine.trial import run_trial
 from nnarena.results.folder import CHECKPOINT, CURVE, MODEL, RESULT, TRIAL, TrialFolder
 
 SIZES = {"lstm": "lstm[hidden_size=6]", "gru": "gru[hidden_size=6]", "transformer": "transformer[d_model=4]"}

@@ -14,8 +14,8 @@ from torch import nn
 from nnarena.core.components import catalogue
 from nnarena.core.spec import TaskSpec
 from nnarena.core.task import Task
+from nnarena.engine.prepare import prepare
 from nnarena.engine.step import Data, OutOfTime, State, evaluate, train_epoch, train_step
-from nnarena.engine.trial import prepare
 
 SPEC = TaskSpec(input_shape=(5, 2), output_size=3, target="class")
 

@@ -39,12 +39,17 @@ def build(model: str, spec: TaskSpec, **options) -> nn.Module:
     return component.load()(spec, **component.resolve(options))
 
 
-def fitting(model: str, spec: TaskSpec) -> nn.Module:
+def misfit(model: str, task: str) -> str:
+    """Why a model cannot do a task; nothing if it can."""
     try:
-        return build(model, spec)
+        build(model, make_task(task).spec)
     except Unfit as error:
-        assert str(error).endswith(".")
-        pytest.skip(str(error))
+        return str(error)
+    return ""
+
+
+MISFITS = {(model, task): misfit(model, task) for model in MODELS for task in sorted(TASKS)}
+PAIRS = [pair for pair, reason in MISFITS.items() if not reason]
 
 
 def inputs(spec: TaskSpec, batch: int = B) -> tuple[torch.Tensor, ...]:
@@ -71,12 +76,17 @@ def test_published_counts_are_there_for_the_first_models_on_five_tasks():
     assert {(task, model) for task in tasks for model in ("lstm", "gru", "transformer")} <= counts
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
-@pytest.mark.parametrize("model", MODELS)
+def test_every_model_does_most_tasks_and_says_why_it_cannot_do_one() -> None:
+    for model in MODELS:
+        assert sum(pair[0] == model for pair in PAIRS) > len(TASKS) / 2
+    assert all(reason.startswith("it ") and reason.endswith(".") for reason in MISFITS.values() if reason)
+
+
+@pytest.mark.parametrize(("model", "task"), PAIRS)
 def test_it_answers_in_the_tasks_shape_and_every_parameter_receives_a_gradient(model, task):
     made = make_task(task)
     spec = made.spec
-    net, x = fitting(model, spec), inputs(spec)
+    net, x = build(model, spec), inputs(spec)
     output = net(*x)
     shape = (B, x[0].shape[1], spec.output_size) if spec.per_step else (B, spec.output_size)
     assert output.shape == shape and output.dtype == torch.float32
@@ -89,11 +99,10 @@ def test_it_answers_in_the_tasks_shape_and_every_parameter_receives_a_gradient(m
             assert bool(parameter.grad.any()), f"{name} receives no gradient"
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "task"), PAIRS)
 def test_the_answer_does_not_depend_on_what_shares_the_batch(model, task):
     spec = make_task(task).spec
-    net, x = fitting(model, spec).eval(), inputs(spec)
+    net, x = build(model, spec).eval(), inputs(spec)
     with torch.no_grad():
         whole = net(*x)
         for row in range(B):
@@ -105,7 +114,7 @@ def test_the_answer_does_not_depend_on_what_shares_the_batch(model, task):
 @pytest.mark.parametrize("model", MODELS)
 def test_time_changes_the_answer_where_a_task_gives_it(model):
     spec = make_task("walker, timed").spec
-    net, (x, timespans) = fitting(model, spec), inputs(spec)
+    net, (x, timespans) = build(model, spec), inputs(spec)
     assert not torch.allclose(net(x, timespans), net(x, 2 * timespans))
 
 
@@ -115,7 +124,7 @@ def test_the_seed_decides_the_start_values(model):
     component = catalogue("model")[model]
     torch.manual_seed(1)
     other = component.load()(spec, **component.resolve({})).state_dict()
-    one, same = fitting(model, spec).state_dict(), fitting(model, spec).state_dict()
+    one, same = build(model, spec).state_dict(), build(model, spec).state_dict()
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
@@ -123,7 +132,7 @@ def test_the_seed_decides_the_start_values(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_competitor_copies_and_pickles(model):
     spec = make_task("add").spec
-    net, x = fitting(model, spec), inputs(spec)
+    net, x = build(model, spec), inputs(spec)
     for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(again(*x), net(*x))
 

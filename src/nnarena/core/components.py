@@ -108,10 +108,10 @@ _lent: dict[str, Callable[..., Any]] = {}
 def lend(target: Callable[..., Any]) -> str:
     """A reference to an object at hand, for `find`. Objects of a script or a notebook live in this process only."""
     module, name = target.__module__, target.__qualname__
-    if module != "__main__" and "<locals>" not in name:
+    if module != "__main__" and "." not in name:
         return f"{module}:{name}"
     ref = f"{LENT}:{target.__name__}"
-    _lent[ref] = target
+    _lent[ref] = target  # a class that is defined again takes the place of the old one
     return ref
 
 
@@ -229,7 +229,9 @@ def _import_own(kind: Kind, ref: str) -> Callable[..., Any]:
 def _import_file(kind: Kind, path: Path) -> Any:
     if not path.is_file():
         raise ArenaError(f"There is no file {str(path)!r} to take a {kind} from.")
-    name = f"nnarena_own_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    # Named by place and content: an edited file is another module, as its fingerprint says.
+    digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes())
+    name = f"nnarena_own_{digest.hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     loader = importlib.util.spec_from_file_location(name, path)
@@ -238,7 +240,7 @@ def _import_file(kind: Kind, path: Path) -> Any:
     sys.modules[name] = module
     try:
         loader.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ArenaError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module

@@ -32,10 +32,9 @@ class Option:
 
     def check(self, value: Value, owner: str) -> Value:
         """`value` as this option's type; BadOption says what it takes instead."""
-        for kind in _alternatives(self.annotation):
-            fits, converted = _convert(kind, value)
-            if fits:
-                return converted
+        fits, converted = _convert_any(self.annotation, value)
+        if fits:
+            return converted
         raise BadOption(f"{owner}: option {self.name!r} takes {self.takes}, not {render(value)}.")
 
     @property
@@ -64,7 +63,7 @@ class Choice:
         return self.ref + brackets(self.options)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash((self.ref, frozenset(self.options.items())))
 
 
 def brackets(options: Mapping[str, Value]) -> str:
@@ -79,7 +78,7 @@ def render(value: Value) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "(" + ",".join(map(render, value)) + ")"
-    if isinstance(value, str) and not re.fullmatch(r"[\w./-]+", value):
+    if isinstance(value, str) and not (re.fullmatch(r"[\w./-]+", value) and parse_value(value) == value):
         return repr(value)
     return str(value)
 
@@ -146,10 +145,11 @@ def parse_setting(text: str) -> tuple[str, Value]:
 
 def split_outside(text: str, separator: str = ",") -> list[str]:
     """Split at separators that stand outside brackets and quotes."""
-    parts, depth, quote, start = [], 0, "", 0
+    parts, depth, quote, start, escaped = [], 0, "", 0, False
     for place, letter in enumerate(text):
         if quote:
-            quote = "" if letter == quote else quote
+            quote = "" if letter == quote and not escaped else quote
+            escaped = letter == "\\" and not escaped
         elif letter in "'\"":
             quote = letter
         elif letter in "[(":
@@ -192,6 +192,15 @@ def _alternatives(annotation: str) -> list[str]:
     return kinds
 
 
+def _convert_any(annotation: str, value: Value) -> tuple[bool, Value]:
+    """Whether `value` fits one of the annotation's types, and what it is then; without a type anything fits."""
+    for kind in _alternatives(annotation):
+        fits, converted = _convert(kind, value)
+        if fits:
+            return True, converted
+    return not annotation, value
+
+
 def _convert(kind: str, value: Value) -> tuple[bool, Value]:
     """Whether `value` can be a `kind`, and what it is then."""
     if kind.startswith("="):
@@ -204,9 +213,10 @@ def _convert(kind: str, value: Value) -> tuple[bool, Value]:
         case "bool":
             return isinstance(value, bool), value
         case "int":
-            whole = number and float(value).is_integer()
+            whole = number and (isinstance(value, int) or value.is_integer())
             return whole, int(value) if whole else None
         case "float":
+            number = number and not (isinstance(value, int) and abs(value) >= 2**1024)
             return number, float(value) if number else None
         case "str":
             return isinstance(value, str), value
@@ -218,7 +228,7 @@ def _convert(kind: str, value: Value) -> tuple[bool, Value]:
             kinds *= len(value)
         if len(kinds) != len(value):
             return False, None
-        converted = [_convert(part, item) for part, item in zip(kinds, value, strict=True)]
+        converted = [_convert_any(part, item) for part, item in zip(kinds, value, strict=True)]
         return all(fits for fits, _ in converted), tuple(item for _, item in converted)
     return True, value  # a type of a person's own: theirs to judge
 

@@ -61,7 +61,7 @@ class Protocol:
                 raise BadOption(f"{name} must lie between 0 and 1, not {getattr(self, name)}.")
         if self.test_fraction + self.validation_fraction >= 1:
             raise BadOption("test_fraction and validation_fraction leave nothing to train on.")
-        if self.min_delta < 0:
+        if not self.min_delta >= 0:
             raise BadOption(f"min_delta must not be negative, not {self.min_delta}.")
 
     @classmethod

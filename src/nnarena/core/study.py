@@ -103,8 +103,9 @@ class Study:
             Grid(**{key: self._part(key, getattr(grid, key), names) for key, names in asked.items()})
             for grid in self.grids
         ]
-        missing = tuple(name for name in self.missing if not models or Choice(name) in models)
-        if any(name in self.missing for name in (choice.ref for choice in models)):
+        asked_for = {choice.ref for choice in models}
+        missing = tuple(name for name in self.missing if name in asked_for or not models)
+        if models and missing:
             raise ArenaError(f"The study {self.name!r} lists {missing[0]!r}, but this version does not have it yet.")
         return replace(self, grids=tuple(grid for grid in grids if all(vars(grid).values())), missing=missing)
 
@@ -170,6 +171,7 @@ def _study(table: dict[str, Any], name: str, source: str) -> Study:
     missing: dict[str, None] = {}
     skip = missing if source in built_in_studies() else None
     quick = dict(table.get("quick", QUICK))
+    _typed(quick, "seeds", int)
     Protocol.of({key: value for key, value in quick.items() if key != "seeds"})
     return Study(
         name=table.get("name", name),
@@ -236,4 +238,6 @@ def load_toml(text: str) -> Study:
 def _toml(value: Value) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)  # JSON's word for inf is not TOML's
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

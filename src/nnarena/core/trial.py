@@ -22,7 +22,8 @@ class Trial:
     """What determines a trial's result, and nothing else.
 
     `study` is the first axis of all seeds. `options` holds every option of the three components, resolved, and
-    `fingerprints` the source hashes of a person's own. `components` are where to find them.
+    `fingerprints` the source hashes of a person's own. `names` are the labels without what goes without saying, so
+    that one trial has one folder and one set of seeds however it was typed. `components` are where to find them.
     """
 
     study: str
@@ -33,6 +34,7 @@ class Trial:
     seed: int
     options: Mapping[str, Mapping[str, Value]]
     fingerprints: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict, compare=False)
     components: Mapping[str, Component] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -47,14 +49,17 @@ class Trial:
         """Task, model and optimizer as tables call them; the seeds of a cell are repetitions of it."""
         return self.task.label, self.model.label, self.optimizer.label
 
+    def name_of(self, kind: str) -> str:
+        return self.names.get(kind, getattr(self, kind).label)
+
     @property
     def path(self) -> str:
         """The trial's folder inside its store's `trials/`."""
-        return "/".join([*map(slug, self.cell), self.id])
+        return "/".join([*(slug(self.name_of(kind)) for kind in KINDS), self.id])
 
     def axis(self, *purpose: str | int) -> int:
         """A seed for one purpose, the same for every rival on this task with this seed."""
-        return derive(self.study, self.task.label, self.seed, *purpose)
+        return derive(self.study, self.name_of("task"), self.seed, *purpose)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -73,21 +78,27 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
     """A trial with every name and option checked. The protocol's samples and lr reach who has such an option."""
     components: dict[str, Component] = {}
     options: dict[str, dict[str, Value]] = {}
+    asked: dict[str, Choice] = {}
+    names: dict[str, str] = {}
+    common = {"task": ("samples", protocol.samples), "optimizer": ("lr", protocol.lr)}
     for kind, choice in zip(KINDS, (task, model, optimizer), strict=True):
         component, resolved = check(kind, choice)
-        common = {"task": ("samples", protocol.samples), "optimizer": ("lr", protocol.lr)}.get(kind)
-        if common and common[1] is not None and common[0] in resolved and common[0] not in choice.options:
-            resolved[common[0]] = common[1]
-        components[kind], options[kind] = component, resolved
+        usual = {option.name: option.default for option in component.options}
+        setting, value = common.get(kind, ("", None))
+        if value is not None and setting in usual:
+            usual[setting] = value
+            resolved |= {} if setting in choice.options else {setting: value}
+        said = {option.name: resolved[option.name] for option in component.options if option.name in choice.options}
+        components[kind], options[kind], asked[kind] = component, resolved, Choice(choice.ref, said)
+        names[kind] = Choice(choice.ref, {key: item for key, item in said.items() if item != usual[key]}).label
     return Trial(
         study=study,
-        task=task,
-        model=model,
-        optimizer=optimizer,
+        **asked,
         protocol=protocol,
         seed=seed,
         options=options,
         fingerprints={kind: item.fingerprint for kind, item in components.items() if item.fingerprint},
+        names=names,
         components=components,
     )
 
@@ -101,4 +112,5 @@ def trial_from_dict(request: Mapping[str, Any]) -> Trial:
 
 def slug(label: str) -> str:
     """A label as a folder's name on any file system."""
-    return re.sub(r"[^\w.\[\]=,()+-]", "_", label)[:120]
+    name = re.sub(r"[^\w.\[\]=,()+-]", "_", label).encode()[:120].decode(errors="ignore")
+    return name if name.strip(".") else "_"

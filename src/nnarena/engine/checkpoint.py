@@ -34,11 +34,16 @@ def load_checkpoint(path: Path, state: State, schedule: Schedule) -> dict[str, T
     shapes = {NOW + name: tensor.shape for name, tensor in weights.items()}
     if shapes != {name: tensor.shape for name, tensor in tensors.items() if name.startswith(NOW)}:
         raise StoreError(f"{path} does not belong to this trial: its tensors have other names or shapes.")
+    parts = {name[len(OPTIMIZER) :]: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+    try:
+        progress = json.loads(metadata["schedule"])
+        Schedule(schedule.protocol).restore(progress)
+        unpack_optimizer(state.optimizer, parts, json.loads(metadata["optimizer"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is damaged: {type(error).__name__}: {error}.") from error
+    schedule.restore(progress)
     for name, tensor in weights.items():
         tensor.copy_(tensors[NOW + name])
-    parts = {name[len(OPTIMIZER) :]: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
-    unpack_optimizer(state.optimizer, parts, json.loads(metadata["optimizer"]))
-    schedule.restore(json.loads(metadata["schedule"]))
     device = next(iter(weights.values())).device
     return {name[len(BEST) :]: tensor.to(device) for name, tensor in tensors.items() if name.startswith(BEST)}
 

@@ -59,13 +59,14 @@ def peak_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def computing_with(threads: int) -> Iterator[None]:
-    """The trial's own number of threads and full float32 precision; what was set before comes back."""
+def computing_with(threads: int, device: torch.device) -> Iterator[None]:
+    """The trial's own threads, random numbers and full float32 precision; what was before comes back."""
     before = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
     torch.set_num_threads(threads)
     torch.backends.cudnn.allow_tf32 = False
     try:
-        yield
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
     finally:
         torch.set_num_threads(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]

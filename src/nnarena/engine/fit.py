@@ -12,9 +12,9 @@ from nnarena.core.spec import TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.device import computing_with, synchronise
+from nnarena.engine.prepare import build_model, make_state
 from nnarena.engine.splits import held_out
-from nnarena.engine.step import State, train_step
-from nnarena.engine.trial import build_model
+from nnarena.engine.step import train_step
 
 
 def check_fit(trial: Trial) -> int:
@@ -22,7 +22,7 @@ def check_fit(trial: Trial) -> int:
     task: Task = trial.components["task"].load()(**trial.options["task"])
     model = build_model(trial, task)
     optimizer = trial.components["optimizer"].load()
-    parameters = list(model.parameters())
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise Unfit(f"{trial.model.label} has no parameters, so there is nothing to train.")
     try:
@@ -38,7 +38,7 @@ def check_fit(trial: Trial) -> int:
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
     if shape != wanted:
         raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: it must give {wanted}, but it gave {shape}.")
-    return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    return sum(parameter.numel() for parameter in parameters)
 
 
 def check_data(trial: Trial) -> None:
@@ -62,14 +62,12 @@ def seconds_per_step(trial: Trial, device: torch.device, steps: int = 3) -> floa
     """The time of one training step, measured on blank data after a warm-up."""
     task: Task = trial.components["task"].load()(**trial.options["task"])
     model: nn.Module = build_model(trial, task).to(device)
-    params = {name: param.detach().requires_grad_() for name, param in model.named_parameters()}
-    optimizer = trial.components["optimizer"].load()(params.values(), **trial.options["optimizer"])
-    state = State(params, dict(model.named_buffers()), optimizer)
+    state = make_state(trial, model, device)
     batch = trial.protocol.batch_size
     inputs = blank_inputs(task.spec, batch, device)
     shape = () if task.spec.target == "class" else task.spec.output_shape
     targets = torch.zeros(batch, *shape, device=device, dtype=torch.int64 if task.spec.target == "class" else None)
-    with computing_with(trial.protocol.threads):
+    with computing_with(trial.protocol.threads, device):
         train_step(model, task, state, inputs, targets)
         synchronise(device)
         began = time.perf_counter()

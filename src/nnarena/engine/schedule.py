@@ -64,5 +64,7 @@ class Schedule:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        if state.keys() != self.state().keys():
+            raise ValueError("the schedule's state lacks something")
         for name, value in state.items():
             setattr(self, name, Patience(**value) if isinstance(value, dict) else value)

@@ -24,7 +24,7 @@ class OutOfTime(Exception):
 
 @dataclass
 class State:
-    """All that training changes."""
+    """All that training changes; `buffers` holds frozen parameters too."""
 
     params: dict[str, Tensor]
     buffers: dict[str, Tensor]
@@ -57,7 +57,9 @@ def train_step(model: nn.Module, task: Task, state: State, inputs: tuple[Tensor,
 
     `model` lends its structure only: its own parameters are neither read nor written.
     """
-    prediction = functional_call(model, state.weights(), inputs)
+    weights = state.weights()
+    prediction = functional_call(model, weights, inputs)
+    state.buffers.update({name: weights[name].detach() for name in state.buffers})  # a model may put new ones in place
     loss = task.loss(prediction, targets)
     params = list(state.params.values())
     for param, gradient in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):

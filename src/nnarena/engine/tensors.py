@@ -2,16 +2,19 @@
 
 Eight bytes with the length of a header, the header (JSON: name → type, shape, place), then the numbers. Written here
 in a few lines so that the engine needs torch and numpy alone; any safetensors reader opens the files. The header's
-metadata carries a checksum of the numbers, so that a damaged file is told from a whole one.
+metadata carries a checksum of all the rest, so that a damaged file is told from a whole one.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,8 +41,8 @@ CHECKSUM = "crc32"
 
 def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write all tensors to one file, atomically."""
-    header: dict[str, object] = {}
-    chunks, place, checksum = [], 0, 0
+    header: dict[str, Any] = {}
+    chunks, place = [], 0
     for name, tensor in tensors.items():
         data = _bytes(tensor)
         header[name] = {
@@ -49,9 +52,9 @@ def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
         }
         chunks.append(data)
         place += len(data)
-        checksum = zlib.crc32(data, checksum)
-    header["__metadata__"] = {**(metadata or {}), CHECKSUM: str(checksum)}
-    text = json.dumps(header, separators=(",", ":")).encode()
+    header["__metadata__"] = dict(metadata or {})
+    header["__metadata__"] |= {CHECKSUM: _checksum(header, chunks)}
+    text = _compact(header)
     text += b" " * (-len(text) % 8)
     with replacing(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
@@ -63,28 +66,41 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, on the CPU, and the metadata. StoreError if the file is cut short or damaged."""
     try:
         return _read(path.read_bytes())
-    except (ValueError, KeyError, TypeError, struct.error, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, struct.error, RuntimeError) as error:
         raise StoreError(f"{path} is damaged: {error}.") from error
 
 
 def _read(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     (length,) = struct.unpack_from("<Q", raw)
     header = json.loads(raw[8 : 8 + length])
-    metadata = header.pop("__metadata__", {})
+    metadata = header.get("__metadata__", {})
     data = raw[8 + length :]
-    if CHECKSUM in metadata and str(zlib.crc32(data)) != metadata.pop(CHECKSUM):
-        raise ValueError("the checksum of its numbers is wrong")
+    checksum = metadata.pop(CHECKSUM, None)
+    if checksum not in (None, _checksum(header, [data])):
+        raise ValueError("its checksum is wrong")
+    header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         if end > len(data):
             raise ValueError("it is cut short")
         dtype = TYPES[entry["dtype"]]
+        if begin < 0 or end - begin != math.prod(entry["shape"]) * dtype.itemsize:
+            raise ValueError(f"{name} is not as large as its shape says")
         if begin == end:
             tensors[name] = torch.empty(entry["shape"], dtype=dtype)
         else:
             tensors[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=dtype).reshape(entry["shape"])
     return tensors, metadata
+
+
+def _compact(header: Mapping[str, object]) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
+def _checksum(header: Mapping[str, object], chunks: Iterable[bytes]) -> str:
+    """Of the header, in which the checksum itself is not yet, and of all numbers."""
+    return str(functools.reduce(lambda sofar, chunk: zlib.crc32(chunk, sofar), chunks, zlib.crc32(_compact(header))))
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -10,41 +10,45 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nnarena.core.errors import ArenaError, StoreError, Unfit
+from nnarena.core.errors import ArenaError, StoreError
 from nnarena.core.files import disk_is_full, write_text
 from nnarena.core.spec import Samples
-from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
 from nnarena.engine.device import computing_with, device_name, peak_memory, reset_peak_memory, synchronise, versions
+from nnarena.engine.prepare import Ready, prepare
 from nnarena.engine.schedule import Schedule
-from nnarena.engine.splits import Split, split
-from nnarena.engine.step import Data, OutOfTime, State, evaluate, train_epoch
+from nnarena.engine.step import OutOfTime, State, evaluate, train_epoch
 from nnarena.engine.tensors import save
-from nnarena.results.folder import CHECKPOINT, MODEL, TrialFolder, new_result
+from nnarena.results.folder import CHECKPOINT, MODEL, TRACEBACK, TrialFolder, new_result
 
 OnEpoch = Callable[[dict[str, Any]], None]
 Log = Callable[[str], None]
 
 
-@dataclass
-class Arena:
-    """A trial made ready: everything on the device, nothing trained yet."""
+class Outside(BaseException):
+    """An error of whoever watches, not of the trial: it ends the run, and the trial can go on another time."""
 
-    task: Task
-    model: nn.Module
-    state: State
-    samples: Samples
-    split: Split
-    parts: dict[str, Data]
-    parameters: int
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _apart(call: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`call`, whose errors are not the trial's."""
+
+    def told(value: Any) -> None:
+        try:
+            call(value)
+        except Exception as error:
+            raise Outside(error) from error
+
+    return told
 
 
 def run_trial(
@@ -64,69 +68,39 @@ def run_trial(
         "seeds": {purpose: trial.axis(purpose) for purpose in ("data", "split", "start")},
     }
     result = new_result(trial, exclusive=exclusive) | {"device": record["device"]}
-    with folder.locked(), computing_with(trial.protocol.threads):
+    with folder.locked(), computing_with(trial.protocol.threads, device):
         folder.begin(record)
         reset_peak_memory(device)
         try:
-            arena = prepare(trial, device)
-            result["parameters"] = arena.parameters
-            status, best = _train(trial, arena, folder, on_epoch, log)
-            result["status"] = status
+            ready = prepare(trial, device)
+            result["parameters"] = ready.parameters
+            schedule = Schedule(trial.protocol)
+            result["status"], best = _train(trial, ready, schedule, folder, _apart(on_epoch), _apart(log))
+            result["best_epoch"] = schedule.best_epoch
             if best:
                 save(folder.path / MODEL, best)
                 batch = trial.protocol.batch_size
-                result["validation"] = evaluate(arena.model, arena.task, best, arena.parts["validation"], batch)
-                result["test"] = evaluate(arena.model, arena.task, best, arena.parts["test"], batch)
-            result["baselines"] = _baselines(arena)
+                result["validation"] = evaluate(ready.model, ready.task, best, ready.parts["validation"], batch)
+                result["test"] = evaluate(ready.model, ready.task, best, ready.parts["test"], batch)
+            result["baselines"] = _baselines(ready)
+        except Outside as outside:
+            raise outside.error from None
         except Exception as error:
             if isinstance(error, OSError) and disk_is_full(error):
                 raise
             result["status"], result["error"] = _failure(error)
-            write_text(folder.path / "traceback.txt", traceback.format_exc())
+            write_text(folder.path / TRACEBACK, traceback.format_exc())
         result |= _timing(folder.curve())
         result["peak_memory"] = peak_memory(device)
         folder.finish(record, result)
     return result
 
 
-def prepare(trial: Trial, device: torch.device) -> Arena:
-    """Data, split, model and optimizer of a trial. Rivals with the same seed get the same data and split."""
-    task: Task = trial.components["task"].load()(**trial.options["task"])
-    samples = task.samples(np.random.default_rng(trial.axis("data")))
-    if trial.protocol.samples is not None:
-        samples = samples.first(trial.protocol.samples)
-    parts = split(len(samples), samples.series, trial.protocol, np.random.default_rng(trial.axis("split")))
-    model = build_model(trial, task)
-    params = {name: param.detach().to(device).requires_grad_() for name, param in model.named_parameters()}
-    buffers = {name: buffer.to(device) for name, buffer in model.named_buffers()}
-    optimizer = trial.components["optimizer"].load()(params.values(), **trial.options["optimizer"])
-    return Arena(
-        task=task,
-        model=model.to(device),
-        state=State(params, buffers, optimizer),
-        samples=samples,
-        split=parts,
-        parts={name: _on_device(samples, getattr(parts, name), device) for name in ("train", "validation", "test")},
-        parameters=sum(param.numel() for param in params.values()),
-    )
-
-
-def build_model(trial: Trial, task: Task) -> nn.Module:
-    """The competitor with its start values, which depend on the study, the task and the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(trial.axis("start"))
-        try:
-            return trial.components["model"].load()(task.spec, **trial.options["model"])
-        except Exception as error:
-            text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
-            raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
-
-
 def _train(
-    trial: Trial, arena: Arena, folder: TrialFolder, on_epoch: OnEpoch, log: Log
+    trial: Trial, ready: Ready, schedule: Schedule, folder: TrialFolder, on_epoch: OnEpoch, log: Log
 ) -> tuple[str, dict[str, Tensor]]:
     """Epochs until the schedule says stop. Returns the status and the best weights (none if there never were any)."""
-    schedule, state, train = Schedule(trial.protocol), arena.state, arena.parts["train"]
+    state, train = ready.state, ready.parts["train"]
     best = _resume(folder, state, schedule, log)
     curve = folder.keep_epochs(schedule.epoch)
     left = None if trial.protocol.timeout is None else trial.protocol.timeout - sum(line["seconds"] for line in curve)
@@ -140,11 +114,11 @@ def _train(
         order = _batch_order(trial, schedule.epoch, len(train)).to(device)
         lr = state.optimizer.param_groups[0]["lr"]
         try:
-            loss = train_epoch(arena.model, arena.task, state, train, order, deadline)
+            loss = train_epoch(ready.model, ready.task, state, train, order, deadline)
         except OutOfTime:
             return "timeout", best
         scores = evaluate(
-            arena.model, arena.task, state.weights(), arena.parts["validation"], trial.protocol.batch_size
+            ready.model, ready.task, state.weights(), ready.parts["validation"], trial.protocol.batch_size
         )
         validation_loss = next(iter(scores.values()))
         line = {"epoch": schedule.epoch + 1, "loss": loss, "validation": scores, "lr": float(lr)}
@@ -183,16 +157,10 @@ def _batch_order(trial: Trial, epoch: int, count: int) -> Tensor:
     return torch.from_numpy(order.reshape(-1, trial.protocol.batch_size))
 
 
-def _on_device(samples: Samples, index: np.ndarray, device: torch.device) -> Data:
-    arrays = [samples.inputs, *([] if samples.timespans is None else [samples.timespans])]
-    inputs = tuple(torch.from_numpy(np.ascontiguousarray(array[index])).to(device) for array in arrays)
-    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device))
-
-
-def _baselines(arena: Arena) -> dict[str, dict[str, float]]:
-    samples, parts = arena.samples, arena.split
+def _baselines(ready: Ready) -> dict[str, dict[str, float]]:
+    samples, parts = ready.samples, ready.split
     train, test = (Samples(samples.inputs[index], samples.targets[index]) for index in (parts.train, parts.test))
-    return arena.task.baselines(train, test)
+    return ready.task.baselines(train, test)
 
 
 def _failure(error: Exception) -> tuple[str, str]:
@@ -204,11 +172,8 @@ def _failure(error: Exception) -> tuple[str, str]:
 def _timing(curve: list[dict[str, Any]]) -> dict[str, Any]:
     """Seconds with the device synchronised, validation included; a continued run counts what came before."""
     seconds = [line["seconds"] for line in curve]
-    scores = [(next(iter(line["validation"].values())), line["epoch"]) for line in curve]
-    finite = [item for item in scores if item[0] is not None]
     return {
         "epochs": len(curve),
-        "best_epoch": min(finite)[1] if finite else 0,
         "seconds_total": sum(seconds),
         "seconds_per_epoch": sum(seconds) / len(seconds) if seconds else None,
     }

@@ -123,11 +123,11 @@ class LiveProgress(Watcher):
         row = self.rows.pop(trial.id, None)
         if row is not None:
             self.bars.remove_task(row)
-        self.bars.console.print(_escape(closing(trial, result)), highlight=False)
+        self.bars.console.print(closing(trial, result), highlight=False, markup=False)
         self._update_total()
 
     def log(self, text: str) -> None:
-        self.bars.console.print(_escape(text), highlight=False)
+        self.bars.console.print(text, highlight=False, markup=False)
 
     def end(self) -> None:
         self.bars.stop()
@@ -174,4 +174,6 @@ def duration(seconds: float) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+    from rich.markup import escape
+
+    return escape(text)

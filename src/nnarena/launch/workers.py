@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from nnarena.core.errors import StoreError
@@ -37,8 +38,11 @@ class Worker:
 
     def _read(self, inbox: queue.Queue[tuple[Worker, dict[str, Any] | None]]) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            inbox.put((self, json.loads(line)))
+        try:
+            for line in self.process.stdout:
+                inbox.put((self, json.loads(line)))
+        except ValueError:
+            pass  # it died in the middle of a line
         inbox.put((self, None))
 
     def give(self, trial: Trial, store: Store, device: str) -> None:
@@ -62,7 +66,8 @@ class Worker:
         self.reader.join()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # a request that it did not live to read
+                    pipe.close()
 
 
 def run_in_workers(store: Store, pending: list[Trial], device: str, jobs: int, watcher: Watcher) -> None:

@@ -25,7 +25,7 @@ from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 
 DEFAULT_HIDDEN_SIZE = 64
-GIVEN = ("spec", "input_size", "output_size")
+GIVEN = ("spec", "input_size", "output_size", "batch_first")
 
 
 def adopt(target: Callable[..., Any]) -> Component:
@@ -39,7 +39,7 @@ def adopt(target: Callable[..., Any]) -> Component:
             return _module(target(spec, **options), name)
         takes_time = "timespans" in inspect.signature(getattr(target, "forward", target)).parameters
         features = spec.input_size + (spec.timespans and not takes_time)
-        sizes = {"input_size": features, "output_size": spec.output_size}
+        sizes = {"input_size": features, "output_size": spec.output_size, "batch_first": True}
         built = _module(target(**{key: size for key, size in sizes.items() if key in wants}, **options), name)
         if {"input_size", "hidden_size"} <= wants and "output_size" not in wants:
             if not hasattr(built, "hidden_size"):

@@ -20,7 +20,7 @@ from nnarena.core.files import finite, read_json, write_json, write_text
 from nnarena.core.trial import Trial
 
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
-MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
+MODEL, CHECKPOINT, TRACEBACK = "model.safetensors", "checkpoint.safetensors", "traceback.txt"
 
 
 def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
@@ -69,19 +69,19 @@ class TrialFolder:
 
     def forget(self) -> None:
         """Make the trial one that has not been done, so that it runs from its beginning."""
-        for name in (RESULT, CHECKPOINT, MODEL, CURVE):
+        for name in (RESULT, CHECKPOINT, MODEL, CURVE, TRACEBACK):
             (self.path / name).unlink(missing_ok=True)
 
     def curve(self) -> list[dict[str, Any]]:
         """One entry an epoch. A last line that a crash cut short does not count."""
         try:
-            text = (self.path / CURVE).read_text()
+            text = (self.path / CURVE).read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
 
     def append(self, epoch: dict[str, Any]) -> None:
-        with (self.path / CURVE).open("a") as file:
+        with (self.path / CURVE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite(epoch), allow_nan=False) + "\n")
 
     def keep_epochs(self, count: int) -> list[dict[str, Any]]:
@@ -116,6 +116,8 @@ class TrialFolder:
 
     def is_locked(self) -> bool:
         """Whether a living process works on this trial now."""
+        if not self.path.is_dir():
+            return False
         try:
             with self.locked(patience=0):
                 return False

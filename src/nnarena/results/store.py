@@ -41,7 +41,7 @@ class Store:
         if not (folder / STUDY).is_file():
             raise StoreError(f"{folder} holds no study: `nnarena run … --out {folder}` makes one.")
         try:
-            return cls(folder, load_toml((folder / STUDY).read_text()))
+            return cls(folder, load_toml((folder / STUDY).read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError, ArenaError) as error:
             raise StoreError(f"{folder / STUDY} is damaged: {error}.") from error
 
@@ -62,8 +62,12 @@ class Store:
         elif folder.is_dir() and any(folder.iterdir()):
             raise StoreError(f"{folder} is not empty and holds no study; choose another --out.")
         if study.published:
-            published = STUDIES / study.published
-            write_text(folder / PUBLISHED, published.read_text())
+            # Beside the study file: the package's own, or a person's.
+            beside = Path(study.source).parent if study.source.endswith(".toml") else STUDIES
+            try:
+                write_text(folder / PUBLISHED, (beside / study.published).read_text(encoding="utf-8"))
+            except FileNotFoundError as error:
+                raise StoreError(f"The published figures {beside / study.published} are not there.") from error
         write_text(folder / STUDY, dump_toml(study))
         return cls(folder, study)
 
@@ -122,7 +126,11 @@ def _difference(old: Study, new: Study) -> str:
 
 def _union(old: Study, new: Study) -> Study:
     """All that either asks for."""
-    grids = new.grids if _cells(old) <= _cells(new) else (*old.grids, *new.grids)
+    grids = (*old.grids, *new.grids)
+    if _cells(old) <= _cells(new):
+        grids = new.grids
+    elif _cells(new) <= _cells(old):
+        grids = old.grids
     return replace(new, grids=grids, seeds=max(old.seeds, new.seeds))
 
 

@@ -28,6 +28,8 @@ class Add(Task):
     def __init__(self, *, length: int = 100, samples: int = 40_000) -> None:
         if length < 2 or length % 2:
             raise BadOption(f"add: length must be even and at least 2, not {length}.")
+        if samples < 1:
+            raise BadOption(f"add: samples must be at least 1, not {samples}.")
         self.count = samples
         self.spec = TaskSpec(input_shape=(length, 2), output_size=1, target="values")
 

@@ -30,6 +30,8 @@ class Cell(Task):
     def __init__(self, *, length: int = 128, phases: int = 3, samples: int = 40_000) -> None:
         if length < 1 or phases < 1:
             raise BadOption("cell: length and phases must be at least 1.")
+        if samples < 1:
+            raise BadOption(f"cell: samples must be at least 1, not {samples}.")
         self.count, self.phases, self.hold = samples, phases, length
         self.spec = TaskSpec(input_shape=(phases * length, 2), output_size=2, target="values", per_step=True)
 

@@ -29,6 +29,8 @@ class Memory(Task):
     def __init__(self, *, length: int = 100, symbols: int = 1, categories: int = 10, samples: int = 40_000) -> None:
         if length < 0 or symbols < 1 or categories < 2:
             raise BadOption("memory: length must not be negative, symbols at least 1 and categories at least 2.")
+        if samples < 1:
+            raise BadOption(f"memory: samples must be at least 1, not {samples}.")
         self.count, self.symbols, self.fillers = samples, symbols, length
         self.spec = TaskSpec(input_shape=(symbols + length + 1, 1), output_size=categories, target="class")
 

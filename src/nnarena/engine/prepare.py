@@ -1,0 +1,76 @@
+"""A trial made ready: data, split, model and optimizer, all on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from nnarena.core.errors import ArenaError, Unfit
+from nnarena.core.spec import Samples
+from nnarena.core.task import Task
+from nnarena.core.trial import Trial
+from nnarena.engine.splits import Split, split
+from nnarena.engine.step import Data, State
+
+
+@dataclass
+class Ready:
+    """Everything that training needs, and nothing trained yet."""
+
+    task: Task
+    model: nn.Module
+    state: State
+    samples: Samples
+    split: Split
+    parts: dict[str, Data]
+    parameters: int
+
+
+def prepare(trial: Trial, device: torch.device) -> Ready:
+    """Data, split, model and optimizer of a trial. Rivals with the same seed get the same data and split."""
+    task: Task = trial.components["task"].load()(**trial.options["task"])
+    samples = task.samples(np.random.default_rng(trial.axis("data")))
+    if trial.protocol.samples is not None:
+        samples = samples.first(trial.protocol.samples)
+    parts = split(len(samples), samples.series, trial.protocol, np.random.default_rng(trial.axis("split")))
+    model = build_model(trial, task)
+    state = make_state(trial, model, device)
+    return Ready(
+        task=task,
+        model=model.to(device),
+        state=state,
+        samples=samples,
+        split=parts,
+        parts={name: _on_device(samples, getattr(parts, name), device) for name in ("train", "validation", "test")},
+        parameters=sum(param.numel() for param in state.params.values()),
+    )
+
+
+def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:
+    """What is trained, what is not (buffers and frozen parameters), and the optimizer of the former."""
+    named = dict(model.named_parameters())
+    params = {name: p.detach().to(device).requires_grad_() for name, p in named.items() if p.requires_grad}
+    fixed = {name: p.detach().to(device) for name, p in named.items() if not p.requires_grad}
+    buffers = {name: buffer.to(device) for name, buffer in model.named_buffers()}
+    optimizer = trial.components["optimizer"].load()(params.values(), **trial.options["optimizer"])
+    return State(params, fixed | buffers, optimizer)
+
+
+def build_model(trial: Trial, task: Task) -> nn.Module:
+    """The competitor with its start values, which depend on the study, the task and the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(trial.axis("start"))
+        try:
+            return trial.components["model"].load()(task.spec, **trial.options["model"])
+        except Exception as error:
+            text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
+            raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
+
+
+def _on_device(samples: Samples, index: np.ndarray, device: torch.device) -> Data:
+    arrays = [samples.inputs, *([] if samples.timespans is None else [samples.timespans])]
+    inputs = tuple(torch.from_numpy(np.ascontiguousarray(array[index])).to(device) for array in arrays)
+    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device))
