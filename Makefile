@@ -13,8 +13,8 @@ demo: .venv/.installed
 test: lint types imports tests
 
 lint: .venv/.installed-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 
 types: .venv/.installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -36,8 +36,8 @@ slow-tests: .venv/.installed-dev
 	$(BIN)/pytest -m slow
 
 format: .venv/.installed-dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
 
 # The report is looked at in a real browser: the system's Chromium, installed where it is missing and we may.
 browser:

@@ -153,3 +153,12 @@ def test_twenty_kills_at_random_points_leave_the_same_bits(own: Path) -> None:
         results = [json.loads((one.parent / "result.json").read_text()) for one in (path, twin)]
         for key in ("status", "epochs", "best_epoch", "validation", "test", "baselines"):
             assert results[0][key] == results[1][key]
+
+
+def test_one_thing_has_one_spelling_in_the_store(arena, own: Path) -> None:
+    typed = ("-t", "add[samples=640,length=10]", "-o", "sgd[momentum=0.5,lr=1]")
+    assert arena("run", *typed, "-m", "lstm", "--batch-size", "32", "--epochs", "1", "--out", "R").code == 0
+    summary = json.loads(arena("report", "R", "--format", "json").out)
+    assert summary["pending"] == 0
+    assert summary["rows"][0]["optimizer"] == "sgd[lr=1.0,momentum=0.5]"
+    assert summary["rows"][0]["task"] == "add[length=10,samples=640]"

@@ -8,7 +8,7 @@ from report_stores import make_study
 
 from nnarena.core.options import parse_choice
 from nnarena.core.protocol import Protocol
-from nnarena.report.command import changed_settings, rerun_command, run_command, source_study
+from nnarena.report.command import changed_settings, run_command, shown_folder, source_study
 
 
 def test_a_command_survives_the_shell() -> None:
@@ -38,13 +38,13 @@ def test_settings_of_the_source_are_not_repeated(tmp_path: Path) -> None:
 
 def test_a_shared_report_tells_no_path_of_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert rerun_command(tmp_path / "runs" / "mine", "abc") == "nnarena rerun runs/mine abc"
-    assert rerun_command(Path("runs/my study"), "abc") == "nnarena rerun 'runs/my study' abc"
+    assert shown_folder(tmp_path / "runs" / "mine") == "runs/mine"
+    assert shown_folder(Path("runs/my study")) == "runs/my study"
     monkeypatch.chdir("/")
     monkeypatch.chdir(tmp_path.parent.parent)
     (tmp_path / "inner").mkdir()
     monkeypatch.chdir(tmp_path / "inner")
-    assert rerun_command(tmp_path / "mine", "abc") == "nnarena rerun mine abc"
+    assert shown_folder(tmp_path / "mine") == "mine"
 
 
 def test_an_object_of_a_notebook_has_no_command() -> None:

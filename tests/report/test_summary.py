@@ -123,7 +123,7 @@ def test_options_of_the_published_task_do_not_hide_its_figures(tmp_path: Path) -
 
 
 def test_a_rehearsal_is_not_a_failed_reproduction(tmp_path: Path) -> None:
-    row = summarise(poster(tmp_path, find_study("poster").protocol.with_(epochs=1, threads=2)))["rows"][0]
+    row = summarise(poster(tmp_path, Protocol(epochs=1, threads=2)))["rows"][0]
     assert row["published"]["mse"]["verdict"] == "not comparable"
     assert row["published"]["mse"]["why"] == "another protocol: epochs=1"
     assert row["command"].endswith("--seeds 2 --set epochs=1 --set threads=2")

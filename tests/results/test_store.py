@@ -138,7 +138,7 @@ def test_trials_are_found_by_id_its_beginning_or_their_path(tmp_path):
         path = store.trial_folder(trial).path
         for name in (trial.id, trial.id[:8], trial.path, str(path), f"{path}/"):
             assert store.find(name).path == path
-            assert store.trial_path(store.find(name)) == trial.path
+            assert store.find(name).path == store.trial_folder(trial).path
 
 
 def test_an_unknown_or_ambiguous_trial_is_a_sentence(tmp_path):
@@ -167,6 +167,6 @@ def test_a_study_does_not_run_twice_at_once(tmp_path, monkeypatch):
         from nnarena.results import store as module
 
         locked = module.TrialFolder.locked
-        monkeypatch.setattr(module.TrialFolder, "locked", lambda self, patience: locked(self, 0.1))
-        with pytest.raises(StoreError, match="Another process is working on"), store.running():
+        monkeypatch.setattr(module.TrialFolder, "locked", lambda self, patience, busy: locked(self, 0.1, busy))
+        with pytest.raises(StoreError, match="Another process runs the study in"), store.running():
             pass

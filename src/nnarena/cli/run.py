@@ -56,9 +56,7 @@ from nnarena.core.options import parse_setting
 @click.option("--plan", is_flag=True, help="Only show what would run, what is done, and what it would cost.")
 @click.option("--retry", is_flag=True, help="Do those trials again that failed.")
 @click.option("--json", "as_json", is_flag=True, help="With --plan or at the end: machine-readable.")
-@click.pass_context
 def run(
-    context: click.Context,
     study: str | None,
     tasks: tuple[str, ...],
     models: tuple[str, ...],

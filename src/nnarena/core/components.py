@@ -135,6 +135,13 @@ def check(kind: Kind, choice: Choice) -> tuple[Component, dict[str, Value]]:
     return component, component.resolve(dict(choice.options))
 
 
+def tidy(kind: Kind, choice: Choice) -> Choice:
+    """The choice with its options in their declared order and of their declared types: one thing, one spelling."""
+    component, resolved = check(kind, choice)
+    said = (option.name for option in component.options if option.name in choice.options)
+    return Choice(choice.ref, {name: resolved[name] for name in said})
+
+
 def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
     """The marked functions and classes of one file, from its text."""
     source = path.read_text(encoding="utf-8")

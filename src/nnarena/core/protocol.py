@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, resolve
@@ -76,9 +76,6 @@ class Protocol:
     def settings(self) -> dict[str, Value]:
         """What differs from the published protocol."""
         return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) != item.default}
-
-    def with_(self, **changes: Value) -> Protocol:
-        return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Value]:
         return asdict(self)

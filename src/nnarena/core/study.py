@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nnarena.core.components import PACKAGE, catalogue
+from nnarena.core.components import PACKAGE, Kind, catalogue, tidy
 from nnarena.core.errors import ArenaError, UnknownName, suggestion
 from nnarena.core.options import Choice, Value, parse_choices
 from nnarena.core.protocol import PUBLISHED, Protocol
@@ -84,6 +84,20 @@ class Study:
             for grid in self.grids
             for task, model, optimizer in itertools.product(grid.tasks, grid.models, grid.optimizers)
         ]
+
+    def tidied(self) -> Study:
+        """The study with every choice in its one spelling, as the labels of its trials have it."""
+        kinds: tuple[Kind, ...] = ("task", "model", "optimizer")
+        grids = [
+            Grid(
+                *(
+                    tuple(tidy(kind, item) for item in part)
+                    for kind, part in zip(kinds, vars(grid).values(), strict=True)
+                )
+            )
+            for grid in self.grids
+        ]
+        return replace(self, grids=tuple(grids))
 
     def quickly(self) -> Study:
         """The study at the size of a rehearsal."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnarena.core.components import Component, Kind, check
+from nnarena.core.components import Component, Kind, check, tidy
 from nnarena.core.options import Choice, Value, parse_choice
 from nnarena.core.protocol import Protocol
 from nnarena.core.seeds import derive
@@ -88,9 +88,9 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         if value is not None and setting in usual:
             usual[setting] = value
             resolved |= {} if setting in choice.options else {setting: value}
-        said = {option.name: resolved[option.name] for option in component.options if option.name in choice.options}
-        components[kind], options[kind], asked[kind] = component, resolved, Choice(choice.ref, said)
-        names[kind] = Choice(choice.ref, {key: item for key, item in said.items() if item != usual[key]}).label
+        components[kind], options[kind], asked[kind] = component, resolved, tidy(kind, choice)
+        news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
+        names[kind] = Choice(choice.ref, news).label
     return Trial(
         study=study,
         **asked,

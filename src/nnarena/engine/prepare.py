@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
+from nnarena.core.components import Component
 from nnarena.core.errors import ArenaError, Unfit
+from nnarena.core.options import Value
 from nnarena.core.spec import Samples
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
@@ -32,7 +35,7 @@ class Ready:
 def prepare(trial: Trial, device: torch.device) -> Ready:
     """Data, split, model and optimizer of a trial. Rivals with the same seed get the same data and split."""
     task: Task = trial.components["task"].load()(**trial.options["task"])
-    samples = task.samples(np.random.default_rng(trial.axis("data")))
+    samples = _samples(trial.components["task"], tuple(trial.options["task"].items()), trial.axis("data"))
     if trial.protocol.samples is not None:
         samples = samples.first(trial.protocol.samples)
     parts = split(len(samples), samples.series, trial.protocol, np.random.default_rng(trial.axis("split")))
@@ -47,6 +50,12 @@ def prepare(trial: Trial, device: torch.device) -> Ready:
         parts={name: _on_device(samples, getattr(parts, name), device) for name in ("train", "validation", "test")},
         parameters=sum(param.numel() for param in state.params.values()),
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _samples(component: Component, options: tuple[tuple[str, Value], ...], seed: int) -> Samples:
+    """A task's data, kept for the next trial: rivals with the same seed come one after another."""
+    return component.load()(**dict(options)).samples(np.random.default_rng(seed))
 
 
 def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:

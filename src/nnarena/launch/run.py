@@ -58,7 +58,7 @@ def run_study(
     target = pick_device(device)
     trials = check_study(study)
     count_jobs(jobs, target, trials)
-    store = Store.create(out, study)
+    store = Store.create(out, study.tidied())
     try:
         with store.running():
             if retry:

@@ -43,11 +43,6 @@ def run_command(study: Study, settings: Mapping[str, Value], task: str, model: s
     return shlex.join(words)
 
 
-def rerun_command(folder: Path, trial: str) -> str:
-    """`nnarena rerun DIR TRIAL` for one trial."""
-    return shlex.join(["nnarena", "rerun", shown_folder(folder), trial])
-
-
 def shown_folder(folder: Path) -> str:
     """The folder as one would type it from here. A report may be shared, so no path of this machine is in it."""
     if not folder.is_absolute():

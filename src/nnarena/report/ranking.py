@@ -107,11 +107,6 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def with_optimizer(row: Mapping[str, Any], optimizers: list[str]) -> str:
-    """A competitor's name; with its optimizer where there are several."""
-    return row["model"] if len(optimizers) < 2 else f"{row['model']} · {row['optimizer']}"
-
-
 def score_texts(line: Line, metric: str) -> tuple[str, str]:
     """`mean ± std` and `[low, high]` of one metric."""
     score = line.test.get(metric, {})

@@ -91,8 +91,8 @@ class TrialFolder:
         return kept
 
     @contextmanager
-    def locked(self, patience: float = 30.0) -> Iterator[None]:
-        """One process at a time. A lock dies with its process, so a crash never leaves one behind."""
+    def locked(self, patience: float = 30.0, busy: str = "") -> Iterator[None]:
+        """One process at a time; StoreError says `busy`. A lock dies with its process: a crash leaves none behind."""
         try:
             import fcntl
         except ImportError:  # a system without file locks
@@ -108,7 +108,7 @@ class TrialFolder:
                     break
                 except BlockingIOError as error:
                     if time.monotonic() > deadline:
-                        raise StoreError(f"Another process is working on {self.path}.") from error
+                        raise StoreError(busy or f"Another process is working on {self.path}.") from error
                     time.sleep(0.05)
             yield
         finally:

@@ -98,13 +98,11 @@ class Store:
 
         return refresh(self.folder / TABLE, self.folder / TRIALS, RESULT)
 
-    def trial_path(self, folder: TrialFolder) -> str:
-        return folder.path.relative_to(self.folder / TRIALS).as_posix()
-
     @contextmanager
     def running(self) -> Iterator[None]:
         """Held while a study runs, so that it is not run twice at the same time."""
-        with TrialFolder(self.folder).locked(patience=5):
+        busy = f"Another process runs the study in {self.folder}: `nnarena status {self.folder}` shows how far it is."
+        with TrialFolder(self.folder).locked(patience=5, busy=busy):
             yield
 
 
