@@ -109,8 +109,8 @@ def test_two_runs_on_one_store_at_once_are_refused(tmp_path, monkeypatch):
         from nnarena.results.folder import TrialFolder
 
         locked = TrialFolder.locked
-        monkeypatch.setattr(TrialFolder, "locked", lambda self, patience=0.1: locked(self, 0.1))
-        with pytest.raises(StoreError, match="Another process is working on"):
+        monkeypatch.setattr(TrialFolder, "locked", lambda self, patience, busy: locked(self, 0.1, busy))
+        with pytest.raises(StoreError, match="Another process runs the study in"):
             run_study(study, tmp_path, device="cpu")
 
 

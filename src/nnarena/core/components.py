@@ -19,6 +19,7 @@ import ast
 import functools
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import re
@@ -26,6 +27,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal, TypeVar
 
 from nnarena.core.errors import ArenaError, UnknownName
@@ -233,6 +235,13 @@ def _import_own(kind: Kind, ref: str) -> Callable[..., Any]:
     return target
 
 
+class _Source(importlib.machinery.SourceFileLoader):
+    """Compiles the source as it is now: a cached compilation may be of the second before."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import_file(kind: Kind, path: Path) -> Any:
     if not path.is_file():
         raise ArenaError(f"There is no file {str(path)!r} to take a {kind} from.")
@@ -241,7 +250,7 @@ def _import_file(kind: Kind, path: Path) -> Any:
     name = f"nnarena_own_{digest.hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    loader = importlib.util.spec_from_file_location(name, path)
+    loader = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
     assert loader is not None and loader.loader is not None
     module = importlib.util.module_from_spec(loader)
     sys.modules[name] = module
