@@ -17,7 +17,7 @@ from typing import Any
 from nnarena.core.errors import ArenaError, suggestion
 from nnarena.core.files import finite
 from nnarena.report.numbers import NONE, number, whole
-from nnarena.report.ranking import Board, Line, boards, notes, score_texts, verdict_sentence
+from nnarena.report.ranking import Board, Line, boards, notes, published_figure, score_texts, verdict_sentence
 
 Summary = Mapping[str, Any]
 FORMATS = ("md", "csv", "json", "latex", "terminal")
@@ -76,6 +76,7 @@ def columns(board: Board) -> list[str]:
         "model",
         *(["optimizer"] if len(board.optimizers) > 1 else []),
         *(text for metric in ranking for text in (metric, "95 % interval")),
+        *(["published", "verdict"] if ranking and board.has_published else []),
         *others,
         "parameters",
         "epochs",
@@ -93,6 +94,9 @@ def cells(board: Board, line: Line, exclusive: bool) -> list[str]:
     for place, metric in enumerate(board.metrics):
         mean, spread = score_texts(line, metric)
         found += [mean, spread if row else ""] if place == 0 else [mean]
+        if place == 0 and board.has_published:
+            figure = row.get("published", {}).get(metric)
+            found += [published_figure(metric, figure), figure["verdict"]] if figure else ["", ""]
     if not row:
         return [*found, "", "", "", ""]
     seconds = number(row["seconds_per_epoch"])
@@ -118,6 +122,19 @@ def sentences(board: Board) -> list[str]:
         order += [metric for metric in figures if metric not in board.metrics]
         found += [f"{line.name}, {metric}: {verdict_sentence(metric, line.row)}" for metric in order]
     return found
+
+
+def verdict_notes(board: Board) -> list[str]:
+    """Why the verdicts of a leaderboard are not *reproduced*, each reason once; and sizes that differ."""
+    found: dict[str, None] = {}
+    for line in board.lines:
+        figures = line.row.get("published", {})
+        ranking = figures.get(board.metrics[0]) if board.metrics else None
+        if ranking and ranking["verdict"] in ("undecided", "not comparable") and ranking.get("why"):
+            found[f"{ranking['verdict']}: {ranking['why']}"] = None
+        if figures.get("parameters", {}).get("verdict") == "differs":
+            found[f"{line.name}, parameters: {verdict_sentence('parameters', line.row)}"] = None
+    return list(found)
 
 
 def failure_sentences(summary: Summary) -> list[str]:
@@ -229,8 +246,8 @@ def print_terminal(summary: Summary, console: Any) -> None:
             style = "dim" if line.is_baseline else "bold" if line.rank == 1 else ""
             table.add_row(*(escape(row[place]) for place in kept), style=style)
         console.print(table)
-        for text in sentences(board):
-            console.print(escape(text), style="green" if text.endswith(("reproduced", "equal")) else "yellow")
+        for text in verdict_notes(board):
+            console.print(escape(text), style="yellow")
         console.print()
     for text in failure_sentences(summary)[:20]:
         console.print(escape(text), style="red")
@@ -243,7 +260,18 @@ def print_terminal(summary: Summary, console: Any) -> None:
 def _fitting(rows: list[list[str]], width: int) -> list[int]:
     """The columns that fit into a narrow terminal: the least important go first; rank, model and score stay."""
     kept = list(range(len(rows[0])))
-    important = ["#", "model", "optimizer", "trials", "95 % interval", "parameters", "epochs", "s/epoch"]
+    important = [
+        "#",
+        "model",
+        "optimizer",
+        "trials",
+        "95 % interval",
+        "verdict",
+        "published",
+        "parameters",
+        "epochs",
+        "s/epoch",
+    ]
     score = important.index("optimizer")
     importance = {name: place for place, name in enumerate(important)}
     order = sorted(kept, key=lambda place: importance.get(rows[0][place], len(important)))
