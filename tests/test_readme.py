@@ -1,0 +1,47 @@
+"""What the README and CONTRIBUTING say, done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nnarena.cli import _guarded
+from nnarena.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_model_in_ten_lines_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = (block for block in blocks("README.md", "python") if "class MyCell" in block)
+    assert len([line for line in code.splitlines() if line.strip() and not line.startswith("#")]) <= 10
+    (tmp_path / "my_file.py").write_text(code)
+    assert _guarded(["run", "-t", "digits", "-m", "lstm,my_file.py:MyCell", "--quick", "--jobs", "1"], debug=True) == 0
+
+
+def test_the_task_of_contributing_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class Parity" in block)
+    (tmp_path / "parity.py").write_text(code)
+    assert _guarded(["run", "-t", "parity.py:Parity", "-m", "gru", "--quick", "--jobs", "1"], debug=True) == 0
+
+
+def test_every_command_is_in_the_readme_and_every_one_there_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"nnarena ([a-z]+)", re.sub(r"import nnarena", "", text)))
+    assert named <= set(app.commands) and set(app.commands) <= named
+    flags = {option for parameter in app.commands["run"].params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z][a-z-]+", text)) - {"--format"} <= flags
+
+
+def test_every_file_that_is_linked_is_there() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "docs/results.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (ROOT / name).parent.joinpath(target).is_file(), f"{name} links to {target}"
