@@ -56,7 +56,7 @@ class GRU(Recurrent):
     def constants(self) -> Constants:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
-    def project(self, constants: Constants, x: Tensor) -> Tensor:
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return nn.functional.linear(x, constants[0], constants[2])
 
     @staticmethod

@@ -58,7 +58,7 @@ class LSTM(Recurrent):
     def constants(self) -> Constants:
         return self.weight_ih, self.weight_hh.t(), self.bias
 
-    def project(self, constants: Constants, x: Tensor) -> Tensor:
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return nn.functional.linear(x, constants[0], constants[2])
 
     @staticmethod

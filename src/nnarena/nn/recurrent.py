@@ -18,17 +18,19 @@ class Recurrent(nn.Module):
 
     A subclass is a *cell*, three pure functions that say what happens, and when it can be known:
 
-        constants()                        what depends on the parameters only: once a call
-        project(constants, x_BTF)          what depends on the input only: once for all steps
-        step(constants, u_t, state)        what recurs: (state, output) of one step; no side effects, no
-                                           control flow that looks at numbers
+        constants()                            what depends on the parameters only: once a call
+        project(constants, x_BTF, spans_BT)    what depends on the input only: once for all steps; a tensor
+                                               (B, T, …) or several
+        step(constants, u_t, state)            what recurs: (state, output) of one step; no side effects, no
+                                               control flow that looks at numbers
 
     and `initial_state`. Where torch has a kernel for the whole loop, `native` calls it: the numbers are the same.
 
-    Shapes: input (B, T, F), or (T, B, F) with `batch_first=False`; output (B, T, H); each part of the state (B, H).
+    Shapes: input (B, T, F), or (T, B, F) with `batch_first=False`; output (B, T, H); each part of the state (B, …).
+    `timespans` (B, T), the time since the step before, is for cells whose time is continuous; without it, it is 1.
     """
 
-    continuous = False  # whether `timespans`, the time since the step before, means something to the cell
+    continuous = False  # whether `timespans` means something to the cell
 
     def __init__(self, input_size: int, hidden_size: int, *, batch_first: bool = True, backend: str = "auto") -> None:
         super().__init__()
@@ -49,38 +51,56 @@ class Recurrent(nn.Module):
     def constants(self) -> Any:
         raise NotImplementedError
 
-    def project(self, constants: Any, x: Tensor) -> Tensor:
+    def project(self, constants: Any, x: Tensor, timespans: Tensor | None) -> Tensor | tuple[Tensor, ...]:
         return x
 
     @staticmethod
-    def step(constants: Any, u: Tensor, state: Any) -> tuple[Any, Tensor]:
+    def step(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
         raise NotImplementedError
 
     def native(self, x: Tensor, state: Any) -> tuple[Tensor, State] | None:
         """The whole loop in torch's own kernel; None where there is none."""
         return None
 
-    def forward(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, state: State | None = None, timespans: Tensor | None = None) -> tuple[Tensor, State]:
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             layout = "(batch, time, " if self.batch_first else "(time, batch, "
             raise ValueError(f"{type(self).__name__} reads {layout}{self.input_size}), not {tuple(x.shape)}.")
+        if timespans is not None:
+            self._check_timespans(timespans, x)
         if not self.batch_first:
             x = x.transpose(0, 1)
+            timespans = None if timespans is None else timespans.transpose(0, 1)
         if state is None:
             state = self.initial_state(x.shape[0], x)
         self._check_state(state, x)
         done = self.native(x, state) if self.backend != "eager" else None
-        output, state = done or self._eager(x, state)
+        output, state = done or self._eager(x, state, timespans)
         return (output if self.batch_first else output.transpose(0, 1)), state
 
-    def _eager(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def _eager(self, x: Tensor, state: State, timespans: Tensor | None) -> tuple[Tensor, State]:
         """The definition: one step after the other."""
         constants = self.constants()
+        projected = self.project(constants, x, timespans)
+        several = isinstance(projected, tuple)
+        steps = zip(*(part.unbind(1) for part in projected), strict=True) if several else projected.unbind(1)
         outputs = []
-        for u in self.project(constants, x).unbind(1):
+        for u in steps:
             state, output = self.step(constants, u, state)
             outputs.append(output)
         return torch.stack(outputs, 1), state
+
+    def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
+        name = type(self).__name__
+        if not self.continuous:
+            raise ValueError(f"{name} counts steps, not time: it takes no timespans.")
+        if timespans.shape != x.shape[:2]:
+            raise ValueError(
+                f"{name} wants timespans {tuple(x.shape[:2])} for this input, not {tuple(timespans.shape)}."
+            )
+        # Looking at the numbers would make a GPU wait, and a compiler stop.
+        if timespans.device.type == "cpu" and not torch.compiler.is_compiling() and bool((timespans < 0).any()):
+            raise ValueError(f"timespans must not be negative; the least is {float(timespans.min())}.")
 
     def _check_state(self, state: State, x: Tensor) -> None:
         parts, wanted = _parts(state), _parts(self.initial_state(x.shape[0], x))
