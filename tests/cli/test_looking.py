@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nnarena.core.components import catalogue
+from nnarena.core.protocol import Protocol
 from nnarena.core.study import built_in_studies
 
 SMALL = ("-t", "add[length=10]", "-m", "lstm", "--samples", "640", "--batch-size", "32", "--epochs", "2", "--jobs", "1")
@@ -54,6 +55,12 @@ def test_show_tells_of_every_component_its_options_and_reference(arena, kind: st
     shown = json.loads(arena("show", "gru", "--json").out)
     assert shown["parameters"]["walker"] == 25_137
     assert json.loads(arena("show", "gru[hidden_size=4]", "--json").out)["parameters"]["add"] == 3 * (4 * 6 + 8) + 5
+
+
+def test_show_lists_what_can_be_set(arena) -> None:
+    text = arena("show", "protocol").out
+    for option in Protocol.options():
+        assert option.name in text and option.doc in text
 
 
 def test_show_takes_what_is_ones_own_for_what_it_is(arena) -> None:

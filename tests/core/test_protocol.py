@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nnarena.core.components import option_docs
 from nnarena.core.errors import BadOption
 from nnarena.core.protocol import PUBLISHED, Protocol
 
@@ -63,4 +62,5 @@ def test_a_wrong_setting_is_a_sentence(settings, sentence):
 
 
 def test_every_setting_is_explained():
-    assert set(option_docs(Protocol.__doc__.replace("\n    ", "\n"))) == set(PUBLISHED.as_dict())
+    assert all(option.doc for option in Protocol.options())
+    assert {option.name for option in Protocol.options()} == set(PUBLISHED.as_dict())

@@ -47,7 +47,13 @@ from nnarena.core.options import parse_setting
 @click.option("--batch-size", type=int, help="Samples a step.")
 @click.option("--samples", type=int, help="Samples at most, for every task.")
 @click.option("--lr", type=float, help="Learning rate, for every optimizer.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting of the protocol.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any setting that `nnarena show protocol` lists.",
+)
 @click.option("--device", default="auto", metavar="auto|cpu|cuda", help="Where to compute.", show_default=True)
 @click.option("--jobs", type=int, help="Trials at a time; one a core on the CPU if not said.")
 @click.option("--engine", default="local", type=click.Choice(["local"]), help="Where trials run.", show_default=True)

@@ -11,7 +11,8 @@ import click
 from nnarena.cli.completion import complete_names
 from nnarena.core.components import ROOMS, Component, Kind, catalogue, find
 from nnarena.core.errors import ArenaError, Unfit, UnknownName
-from nnarena.core.options import parse_choice, render
+from nnarena.core.options import Option, parse_choice, render
+from nnarena.core.protocol import Protocol
 from nnarena.core.study import Study, built_in_studies, find_study
 
 
@@ -19,8 +20,13 @@ from nnarena.core.study import Study, built_in_studies, find_study
 @click.argument("name", shell_complete=complete_names)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def show(name: str, as_json: bool) -> None:
-    """What a model, task, optimizer or study is: equation, options, parameters on each task, reference."""
-    if name in built_in_studies() or name.endswith(".toml"):
+    """What a model, task, optimizer or study is: equation, options, parameters on each task, reference.
+
+    `nnarena show protocol` lists what --set can set.
+    """
+    if name == "protocol":
+        content = describe_protocol()
+    elif name in built_in_studies() or name.endswith(".toml"):
         content = describe_study(find_study(name))
     else:
         kind, component = find_any(name)
@@ -49,15 +55,7 @@ def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[
         "name": component.name,
         "kind": kind,
         "doc": textwrap.dedent(component.doc.split("\nOptions:\n")[0]).strip(),
-        "options": [
-            {
-                "name": option.name,
-                "takes": option.takes,
-                "default": None if option.required else render(option.default),
-                "doc": option.doc,
-            }
-            for option in component.options
-        ],
+        "options": [describe_option(option) for option in component.options],
         "reference": component.reference,
     }
     if kind == "model":
@@ -68,6 +66,23 @@ def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[
         content["output"] = list(spec.output_shape)
         content["target"] = spec.target
     return content
+
+
+def describe_option(option: Option) -> dict[str, Any]:
+    default = None if option.required else render(option.default)
+    return {"name": option.name, "takes": option.takes, "default": default, "doc": option.doc}
+
+
+def describe_protocol() -> dict[str, Any]:
+    doc = (
+        "How every trial of a study is trained: `nnarena run … --set name=value`. The defaults are the published ones."
+    )
+    return {
+        "name": "protocol",
+        "kind": "settings",
+        "doc": doc,
+        "options": [describe_option(option) for option in Protocol.options()],
+    }
 
 
 def parameters_per_task(component: Component, options: dict[str, Any]) -> dict[str, int | str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+from nnarena.core.components import option_docs
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, resolve
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """`--set name=value` sets any of these; all are part of a trial's identity.
+    """How every trial of a study is trained; `--set name=value` sets any of these, and all are part of its identity.
 
     Options:
         epochs: epochs at most
@@ -66,7 +68,8 @@ class Protocol:
 
     @classmethod
     def options(cls) -> list[Option]:
-        return [Option(item.name, str(item.type), item.default) for item in fields(cls)]
+        docs = option_docs(inspect.getdoc(cls) or "")
+        return [Option(item.name, str(item.type), item.default, doc=docs[item.name]) for item in fields(cls)]
 
     @classmethod
     def of(cls, settings: Mapping[str, Value]) -> Protocol:
