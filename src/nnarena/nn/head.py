@@ -12,14 +12,16 @@ from nnarena.nn.init import dense
 class SequenceModel(nn.Module):
     """A recurrent layer and a dense one: reads (B, T, F), answers after the last step or at every one.
 
-    `layer` is anything that calls like `torch.nn.LSTM`, batch first. Elapsed time goes to layers that understand
+    `layer` is anything that calls like `torch.nn.LSTM`, batch first; `features` is the width of its output, its
+    `hidden_size` if not said, and 0 if its output is the answer already. Elapsed time goes to layers that understand
     it (`layer.continuous`), and joins the features of all others.
     """
 
-    def __init__(self, layer: nn.Module, spec: TaskSpec, output_size: int | None = None) -> None:
+    def __init__(self, layer: nn.Module, spec: TaskSpec, features: int | None = None) -> None:
         super().__init__()
         self.layer = layer
-        self.head = dense(output_size or layer.hidden_size, spec.output_size)  # type: ignore[arg-type]
+        width = layer.hidden_size if features is None else features
+        self.head = dense(width, spec.output_size) if width else nn.Identity()  # type: ignore[arg-type]
         self.per_step = spec.per_step
 
     def forward(self, x: Tensor, timespans: Tensor | None = None) -> Tensor:
