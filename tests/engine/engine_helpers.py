@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nnarena.core.components import catalogue
 from nnarena.core.files import finite
 from nnarena.core.options import parse_choice
 from nnarena.core.protocol import Protocol
@@ -54,3 +55,7 @@ def bits(path: Path, result: dict[str, Any] | None = None) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text() if result is None else json.dumps(finite(result)))
     kept = {key: value for key, value in result.items() if key not in TIMES}
     return {"curve": curve(path), "weights": (path / MODEL).read_bytes(), "result": kept}
+
+
+# Every built-in competitor but the one that does nothing else than hold a bit.
+COMPETITORS = [name for name in sorted(catalogue("model")) if name != "memory_cell"]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_helpers import CPU, STEPS, Stop, bits, curve, make, run
+from engine_helpers import COMPETITORS, CPU, STEPS, Stop, bits, curve, make, run
 
-from nnarena.core.components import catalogue
 from nnarena.core.errors import StoreError
 from nnarena.engine import trial as engine
 from nnarena.engine.prepare import prepare
@@ -22,7 +21,7 @@ from nnarena.engine.trial import run_trial
 from nnarena.results.folder import CHECKPOINT, CURVE, MODEL, RESULT, TRIAL, TrialFolder
 
 SIZES = {"lstm": "lstm[hidden_size=6]", "gru": "gru[hidden_size=6]", "transformer": "transformer[d_model=4]"}
-MODELS = [SIZES.get(name, name) for name in sorted(catalogue("model"))] + [":noisy", ":Reassigns", ":Tied"]
+MODELS = [SIZES.get(name, name) for name in COMPETITORS] + [":noisy", ":Reassigns", ":Tied"]
 
 
 # --------------------------------------------------------------------------------------------- the same bits

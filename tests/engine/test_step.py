@@ -8,7 +8,7 @@ import numpy as np
 import own_nets
 import pytest
 import torch
-from engine_helpers import make
+from engine_helpers import COMPETITORS, make
 from torch import nn
 
 from nnarena.core.components import catalogue
@@ -53,7 +53,7 @@ def same(one: State, other: State) -> bool:
 
 
 @pytest.mark.parametrize("optimizer", sorted(catalogue("optimizer")))
-@pytest.mark.parametrize("model", [*sorted(catalogue("model")), "noisy"])
+@pytest.mark.parametrize("model", [*COMPETITORS, "noisy"])
 def test_the_same_state_and_batch_give_the_same_bits_whatever_ran_between(model, optimizer):
     net, state, samples = build(model), None, data()
     state = state_of(net, optimizer)

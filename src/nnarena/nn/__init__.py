@@ -1,9 +1,44 @@
 """Layers and architectures, one file each; every one works alone as an ordinary torch module."""
 
+from nnarena.nn.ct_gru import CTGRU
+from nnarena.nn.ct_rnn import CTRNN
+from nnarena.nn.dnc import DNC
+from nnarena.nn.exp_unitary_rnn import ExpUnitaryRNN
 from nnarena.nn.gru import GRU
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.lstm import LSTM
+from nnarena.nn.ltc import LTC
+from nnarena.nn.memory_cell import MemoryCell
+from nnarena.nn.memory_transformer import MemoryAugmentedTransformer
+from nnarena.nn.ode_lstm import ODELSTM
 from nnarena.nn.recurrent import Recurrent
+from nnarena.nn.recurrent_attention import RecurrentAttentionTransformer, RecurrentAugmentedTransformer
 from nnarena.nn.transformer import Transformer
+from nnarena.nn.unitary_ncp import UnitaryNCP
+from nnarena.nn.unitary_rnn import UnitaryRNN
+from nnarena.nn.wirings import NCP, AutoNCP, FullyConnected, Random, Wiring
 
-__all__ = ["GRU", "LSTM", "Recurrent", "SequenceModel", "Transformer"]
+__all__ = [
+    "CTGRU",
+    "CTRNN",
+    "DNC",
+    "GRU",
+    "LSTM",
+    "LTC",
+    "NCP",
+    "ODELSTM",
+    "AutoNCP",
+    "ExpUnitaryRNN",
+    "FullyConnected",
+    "MemoryAugmentedTransformer",
+    "MemoryCell",
+    "Random",
+    "Recurrent",
+    "RecurrentAttentionTransformer",
+    "RecurrentAugmentedTransformer",
+    "SequenceModel",
+    "Transformer",
+    "UnitaryNCP",
+    "UnitaryRNN",
+    "Wiring",
+]

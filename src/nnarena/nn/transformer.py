@@ -5,7 +5,9 @@ B batch, T time, D model width, h heads.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,8 @@ from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.init import dense
+
+Attention = Callable[[int, int], nn.Module]
 
 
 class Transformer(nn.Module):
@@ -30,6 +34,9 @@ class Transformer(nn.Module):
 
     Differs from Vaswani et al. 2017 as the published arena does: heads have the full width D instead of D / h, there
     is no dropout, and the start token is embedded like a value.
+
+    `attention(d_model, nhead)` makes what stands in for the attention: a module that is called with queries and memory,
+    (B, T, D) and (B, T', D), and answers (B, T, D).
     """
 
     def __init__(
@@ -41,6 +48,7 @@ class Transformer(nn.Module):
         nhead: int = 2,
         dim_feedforward: int = 64,
         num_layers: int = 2,
+        attention: Attention | None = None,
     ) -> None:
         super().__init__()
         sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward, "num_layers": num_layers}
@@ -52,13 +60,14 @@ class Transformer(nn.Module):
         self.d_model, self.input_size, self.output_size = d_model, input_size, output_size
         self.embed = dense(input_size, d_model)
         self.embed_token = dense(output_size, d_model)
-        self.encoder = nn.ModuleList(Block(d_model, nhead, dim_feedforward) for _ in range(num_layers))
-        self.decoder = nn.ModuleList(Block(d_model, nhead, dim_feedforward, memory=True) for _ in range(num_layers))
+        block = functools.partial(Block, d_model, nhead, dim_feedforward, attention=attention)
+        self.encoder = nn.ModuleList(block() for _ in range(num_layers))
+        self.decoder = nn.ModuleList(block(memory=True) for _ in range(num_layers))
         self.head = dense(d_model, output_size)
 
     def forward(self, x: Tensor, timespans: Tensor | None = None) -> Tensor:
         if x.dim() != 3 or x.shape[-1] != self.input_size:
-            raise ValueError(f"Transformer reads (batch, time, {self.input_size}), not {tuple(x.shape)}.")
+            raise ValueError(f"{type(self).__name__} reads (batch, time, {self.input_size}), not {tuple(x.shape)}.")
         steps = torch.arange(x.shape[1], device=x.device, dtype=x.dtype).unsqueeze(0)
         memory = self._place(self.embed(x), steps if timespans is None else timespans.cumsum(1))
         for block in self.encoder:
@@ -75,11 +84,20 @@ class Transformer(nn.Module):
 class Block(nn.Module):
     """Self-attention, attention over `memory` if there is one, and a feed-forward net; norm after each sum."""
 
-    def __init__(self, d_model: int, nhead: int, dim_feedforward: int, *, memory: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        *,
+        memory: bool = False,
+        attention: Attention | None = None,
+    ) -> None:
         super().__init__()
-        self.attention = WideAttention(d_model, nhead)
+        attention = attention or WideAttention
+        self.attention = attention(d_model, nhead)
         self.norm = nn.LayerNorm(d_model, eps=1e-6)
-        self.memory_attention = WideAttention(d_model, nhead) if memory else None
+        self.memory_attention = attention(d_model, nhead) if memory else None
         self.memory_norm = nn.LayerNorm(d_model, eps=1e-6) if memory else None
         self.feedforward = nn.Sequential(dense(d_model, dim_feedforward), nn.ReLU(), dense(dim_feedforward, d_model))
         self.feedforward_norm = nn.LayerNorm(d_model, eps=1e-6)
@@ -138,5 +156,11 @@ def transformer(
     """
     if spec.per_step:
         raise Unfit("it decodes one token, and the task wants an output at every step.")
-    sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward, "num_layers": num_layers}
-    return Transformer(spec.input_size, spec.output_size, **sizes)
+    return Transformer(
+        spec.input_size,
+        spec.output_size,
+        d_model=d_model,
+        nhead=nhead,
+        dim_feedforward=dim_feedforward,
+        num_layers=num_layers,
+    )
