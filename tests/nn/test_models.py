@@ -170,3 +170,26 @@ def test_every_option_changes_the_model_or_its_answer(model, option):
     alike = len(list(usual.parameters())) == len(pairs) and all(torch.equal(a, b) for a, b in pairs)
     assert not alike or not torch.allclose(usual(*x), other(*x))
     assert other(*x).shape == usual(*x).shape
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_can_be_compiled(model):
+    spec = make_task(HOME[model]).spec
+    net = build(model, spec)
+    x = tuple(part[:2, :3] for part in inputs(spec))
+    torch.testing.assert_close(torch.compile(net, backend="eager")(*x), net(*x))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", MODELS)
+def test_a_gpu_gives_the_same_answer_and_gradients(model):
+    spec = make_task(HOME[model]).spec
+    here, x = build(model, spec), inputs(spec)
+    there = copy.deepcopy(here).to("cuda")
+    torch.backends.cudnn.allow_tf32 = False
+    answers = [here(*x), there(*(part.to("cuda") for part in x))]
+    for answer in answers:
+        answer.square().sum().backward()
+    torch.testing.assert_close(answers[1].cpu(), answers[0], rtol=1e-4, atol=1e-5)
+    for (name, param), other in zip(here.named_parameters(), there.parameters(), strict=True):
+        torch.testing.assert_close(other.grad.cpu(), param.grad, rtol=1e-3, atol=1e-4, msg=name)
