@@ -173,9 +173,11 @@ class DNC(Recurrent):
         read = backward * (old.read @ links) + content * found + forward * (old.read @ links.mT)
         vectors = read @ memory
 
-        output = F.linear(torch.cat([shown, vectors.flatten(1)], 1), *constants.head)
         new = State(h, c, memory, usage, links, precedence, write, read, vectors)
-        return new, output.clamp(-constants.clip, constants.clip)
+        return new, torch.cat([shown, vectors.flatten(1)], 1)
+
+    def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
+        return F.linear(outputs, *constants.head).clamp(-constants.clip, constants.clip)
 
     def extra_repr(self) -> str:
         sizes = f"hidden_size={self.hidden_size}, slots={self.slots}, width={self.width}, reads={self.reads}"

@@ -171,8 +171,11 @@ class LTC(Recurrent):
         for _ in range(constants.unfolds):
             numerator, denominator = (drive + h * _flow(constants.synapses, state)).unbind(-2)
             state = (constants.capacitance * state + numerator) / denominator
+        return state, state
+
+    def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
         weight, bias = constants.output_map
-        return state, state[:, : len(weight)] * weight + bias
+        return outputs[..., : len(weight)] * weight + bias
 
     def _synapses(self, prefix: str) -> Synapses:
         sources, present = getattr(self, f"{prefix}sources"), getattr(self, f"{prefix}present")

@@ -112,7 +112,10 @@ class MemoryAugmentedTransformer(Recurrent):
         z = _norm(z + _attention(constants, z), constants.norm)
         z = _norm(z + F.linear(F.linear(z, *constants.widen).relu(), *constants.narrow), constants.norm)
         gate, data = F.linear(z[:, 1:], *constants.write).tensor_split([1], -1)
-        return (-gate).sigmoid() * state + gate.sigmoid() * data, F.linear(z[:, 0], *constants.head)
+        return (-gate).sigmoid() * state + gate.sigmoid() * data, z[:, 0]
+
+    def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
+        return F.linear(outputs, *constants.head)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, rows={self.rows}, columns={self.columns}"

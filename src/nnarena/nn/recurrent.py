@@ -16,13 +16,14 @@ State = Tensor | tuple[Tensor, ...]
 class Recurrent(nn.Module):
     """A recurrent layer: calls like `torch.nn.LSTM` (input, state → output, state), batch first.
 
-    A subclass is a *cell*, three pure functions that say what happens, and when it can be known:
+    A subclass is a *cell*, four pure functions that say what happens, and when it can be known:
 
         constants()                            what depends on the parameters only: once a call
         project(constants, x_BTF, spans_BT)    what depends on the input only: once for all steps; a tensor
                                                (B, T, …) or several
         step(constants, u_t, state)            what recurs: (state, output) of one step; no side effects, no
                                                control flow that looks at numbers
+        finish(constants, outputs)             what nothing recurs on: once for the outputs of all steps
 
     and `initial_state`. Where torch has a kernel for the whole loop, `native` calls it: the numbers are the same.
 
@@ -58,6 +59,9 @@ class Recurrent(nn.Module):
     def step(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
         raise NotImplementedError
 
+    def finish(self, constants: Any, outputs: Tensor) -> Tensor:
+        return outputs
+
     def native(self, x: Tensor, state: Any) -> tuple[Tensor, State] | None:
         """The whole loop in torch's own kernel; None where there is none."""
         return None
@@ -88,7 +92,7 @@ class Recurrent(nn.Module):
         for u in steps:
             state, output = self.step(constants, u, state)
             outputs.append(output)
-        return torch.stack(outputs, 1), state
+        return self.finish(constants, torch.stack(outputs, 1)), state
 
     def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
         name = type(self).__name__
