@@ -71,6 +71,7 @@ def run(
     out: str | Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
+    population: int | None = None,
     quick: bool = False,
     retry: bool = False,
     quiet: bool = False,
@@ -79,7 +80,8 @@ def run(
     """Run a study and return its results; what is done already is not done again.
 
     `tasks`, `models` and `optimizers` are names as on the command line, or your own classes and functions. `settings`
-    are protocol settings: `epochs=20, batch_size=64, samples=10_000, lr=1e-3, …`.
+    are protocol settings: `epochs=20, batch_size=64, samples=10_000, lr=1e-3, …`. So many seeds of a competitor as
+    `population` says are trained as one model: all on a GPU and one on the CPU if it is not said.
 
         result = nnarena.run(tasks=["add"], models=["lstm", MyCell], seeds=5)
         result.leaderboard()
@@ -91,7 +93,9 @@ def run(
         study if isinstance(study, Study) else make_study(study, tasks, models, optimizers, seeds, quick, settings)
     )
     folder = Path(out) if out else default_folder(request)
-    outcome = run_study(request, folder, device=device, jobs=jobs, retry=retry, watcher=progress(quiet))
+    outcome = run_study(
+        request, folder, device=device, jobs=jobs, population=population, retry=retry, watcher=progress(quiet)
+    )
     return Result(outcome.store)
 
 

@@ -202,3 +202,122 @@ class Prints(Counting):
         print('{"event": "finish", "result": {}}')
         os.write(1, b"no JSON at all\n")
         return super().forward(x)
+
+
+class Small(nn.Module):
+    """Stacks without trouble: a parameter that is one number, running statistics, a buffer, a part that is frozen."""
+
+    def __init__(self, input_size: int, output_size: int, width: int = 5) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.fixed = nn.Linear(input_size, width)
+        self.fixed.requires_grad_(False)
+        self.norm = nn.BatchNorm1d(width)
+        self.mix = nn.Linear(width, output_size)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(input_size))
+
+    def forward(self, x):
+        if self.training:
+            self.steps.add_(1)
+            self.mean = 0.9 * self.mean + 0.1 * x.mean((0, 1))
+        return self.scale * self.mix(torch.tanh(self.norm(self.fixed(x.mean(1) - self.mean))))
+
+
+class Explodes(Small):
+    """NaN for ever once it was trained for `after` steps, if its start value says so: about half of the seeds."""
+
+    def __init__(self, input_size: int, output_size: int, after: int = 40) -> None:
+        super().__init__(input_size, output_size)
+        self.after = after
+        self.register_buffer("ill", torch.rand(()) < 0.5)
+
+    def forward(self, x):
+        ends = self.ill & (self.steps > self.after)
+        return super().forward(x) + torch.where(ends, torch.nan, 0.0)
+
+
+class Differs(nn.Module):
+    """Seeds differ in a number that is neither parameter nor buffer."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(input_size, output_size)
+        self.factor = float(torch.rand(()))
+
+    def forward(self, x):
+        return self.factor * self.mix(x[:, -1])
+
+
+class Signs(torch.optim.Optimizer):
+    """An optimizer of one's own: nobody knows whether it leaves the members of a stack apart."""
+
+    def __init__(self, params, lr: float = 0.01) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    param -= group["lr"] * param.grad / (1e-9 + param.grad.norm())
+
+
+class Apart(Signs):
+    """The same, and it says that it can."""
+
+    population_dims = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    square = param.grad.square()
+                    size = (
+                        square.flatten(self.population_dims).sum(-1) if square.ndim > self.population_dims else square
+                    )
+                    shape = (*size.shape, *[1] * (param.ndim - size.ndim))
+                    param -= group["lr"] * param.grad / (1e-9 + size.sqrt().view(shape))
+
+
+class Ragged(Timed):
+    """Series of unequal length: how many samples are left to train on depends on the seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = nnarena.TaskSpec(input_shape=(3, 2), output_size=1, target="values")
+
+    def samples(self, rng):
+        x = rng.random((self.count, 3, 2), dtype=np.float32)
+        owner = np.repeat(np.arange(6), [16, 150, 20, 60, 34, 40])
+        return nnarena.Samples(x, x.sum((1, 2))[:, None], series=owner)
+
+
+class KillsSeed(Small):
+    """Ends its own process after 20 steps, and whoever is in it, if a start value says so: seeds above `above`."""
+
+    def __init__(self, input_size: int, output_size: int, above: float = 0.6) -> None:
+        super().__init__(input_size, output_size)
+        self.above = above
+        self.register_buffer("deadly", torch.rand(()))
+
+    def forward(self, x):
+        if self.training:
+            deadly, steps = (torch.func.debug_unwrap(tensor) for tensor in (self.deadly, self.steps))
+            if bool((deadly > self.above).any()) and int(steps.max()) > 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+def waits(spec, width: int = 6):
+    """Dropout, and the host waits for the device in a way that nobody can foresee."""
+
+    class Waits(nn.Module):
+        def forward(self, x):
+            if x.is_cuda:
+                torch.cuda.synchronize()
+            return x
+
+    return nn.Sequential(noisy(spec, width), Waits())

@@ -65,6 +65,18 @@ def test_an_optimizer_taken_apart_and_put_together_goes_on_as_before(optimizer, 
     assert same(one.state, other.state)
 
 
+def test_how_another_device_computed_is_not_taken_over():
+    """A GPU's optimizer counts on the GPU; its checkpoint must go on here."""
+    one, other = arena(), arena()
+    train(one, 2)
+    tensors, numbers = pack_optimizer(one.state.optimizer)
+    numbers["groups"][0] |= {"capturable": True, "fused": True, "foreach": False, "lr": 0.5}
+    unpack_optimizer(other.state.optimizer, tensors, numbers)
+    (group,) = other.state.optimizer.param_groups
+    assert (group["capturable"], group["fused"], group["foreach"], group["lr"]) == (False, None, None, 0.5)
+    train(other, 1)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("model", ["gru[hidden_size=4]", ":noisy"])
 def test_training_goes_on_from_a_file_with_the_same_bits(model, optimizer, tmp_path):

@@ -13,7 +13,7 @@ import torch
 from engine_helpers import COMPETITORS, CPU, STEPS, Stop, bits, curve, make, run
 
 from nnarena.core.errors import StoreError
-from nnarena.engine import trial as engine
+from nnarena.engine import members
 from nnarena.engine.prepare import prepare
 from nnarena.engine.step import evaluate
 from nnarena.engine.tensors import load
@@ -313,7 +313,7 @@ def test_a_full_disk_is_no_fault_of_the_model(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(engine, "save_checkpoint", full)
+    monkeypatch.setattr(members, "save_checkpoint", full)
     with pytest.raises(OSError, match="No space left"):
         run(make(), tmp_path)
     assert not TrialFolder(tmp_path).is_done

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import own_nets
 import pytest
 import torch
@@ -15,7 +14,7 @@ from nnarena.core.components import catalogue
 from nnarena.core.spec import TaskSpec
 from nnarena.core.task import Task
 from nnarena.engine.prepare import prepare
-from nnarena.engine.step import Data, OutOfTime, State, evaluate, train_epoch, train_step
+from nnarena.engine.step import Data, State, evaluate, train_step
 
 SPEC = TaskSpec(input_shape=(5, 2), output_size=3, target="class")
 
@@ -150,22 +149,12 @@ def test_what_is_frozen_is_neither_trained_nor_counted():
     arena = prepare(make(":Frozen"), torch.device("cpu"))
     before = {name: tensor.clone() for name, tensor in arena.state.weights().items()}
     assert arena.parameters == 3 + 1
-    order = torch.arange(len(arena.parts["train"])).reshape(-1, 16)
-    train_epoch(arena.model, arena.task, arena.state, arena.parts["train"], order)
+    for index in torch.arange(len(arena.parts["train"])).reshape(-1, 16):
+        train_step(arena.model, arena.task, arena.state, *arena.parts["train"].batch(index))
     after = arena.state.weights()
     assert before.keys() == after.keys() and "fixed.weight" in after, "the checkpoint must hold it"
     assert torch.equal(before["fixed.weight"], after["fixed.weight"])
     assert not torch.equal(before["mix.weight"], after["mix.weight"])
-
-
-def test_an_epoch_is_its_steps_and_the_mean_of_their_losses():
-    net, samples = build("gru"), data()
-    one, other = state_of(net), state_of(net)
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(2)).reshape(3, 8)
-    mean = train_epoch(net, task(), one, samples, order)
-    losses = [train_step(net, task(), other, *samples.batch(index)).item() for index in order]
-    assert same(one, other)
-    assert mean == pytest.approx(np.mean(losses), rel=1e-12)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 8, 24])
@@ -188,9 +177,3 @@ def test_evaluation_changes_nothing():
     before = copy.deepcopy(state)
     evaluate(net, task(), state.weights(), data(), 8)
     assert same(state, before)
-
-
-def test_a_deadline_ends_an_epoch():
-    net = build("gru")
-    with pytest.raises(OutOfTime):
-        train_epoch(net, task(), state_of(net), data(), torch.arange(24).reshape(3, 8), deadline=0.0)

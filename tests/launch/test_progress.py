@@ -93,3 +93,20 @@ def test_the_live_display_shows_brackets_as_they_are(capsys, monkeypatch):
     text = capsys.readouterr().err
     assert "shapes [2, 3] and [bold] and lstm[a=(1)] and C:\\[x]" in text
     assert "add[length=4] lstm[hidden_size=6] seed 0: failed: sizes [4, 5] [/red]" in text
+
+
+def test_the_live_display_shows_many_running_trials_but_not_too_many(capsys):
+    trials = small(LSTM, seeds=15).trials()
+    live = LiveProgress()
+    live.begin(trials, 0, 15)
+    for trial in trials:
+        live.start(trial)
+    for trial in trials:
+        live.epoch(trial, {"epoch": 1, "validation": {"mse": 0.5}})
+    assert live.pace.completed == pytest.approx(15 / 4)
+    assert sum(bar.visible for bar in live.bars.tasks) == 1 + 12
+    for trial in trials[:5]:
+        live.finish(trial, new_result(trial, exclusive=False) | {"test": {"mse": 0.5}})
+    assert sum(bar.visible for bar in live.bars.tasks) == 1 + 10
+    live.end()
+    capsys.readouterr()

@@ -13,7 +13,10 @@ from launch_helpers import GRU, LSTM, Log, bits, small, workers_of
 
 from nnarena.core.components import lend
 from nnarena.core.errors import ArenaError, StoreError, Unfit
-from nnarena.core.study import dump_toml
+from nnarena.core.options import parse_choices
+from nnarena.core.protocol import Protocol
+from nnarena.core.study import Grid, Study, dump_toml
+from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.run import check_study, run_study
 from nnarena.results.folder import MODEL, RESULT
 from nnarena.results.store import Store
@@ -153,8 +156,9 @@ def test_a_trial_can_be_asked_of_a_worker_by_json_alone(tmp_path):
     """What the driver sends is all a worker needs; its lines are all the driver gets."""
     study = small(LSTM, epochs=2)
     (trial,) = study.trials()
-    request = {"trial": trial.as_dict(), "id": trial.id, "folder": str(tmp_path / "trial"), "device": "cpu"}
-    wrong = request | {"id": "0" * 12}
+    asked = {"trial": trial.as_dict(), "id": trial.id, "folder": str(tmp_path / "trial")}
+    request = {"trials": [asked], "device": "cpu"}
+    wrong = {"trials": [asked | {"id": "0" * 12}], "device": "cpu"}
     lines = "".join(json.dumps(item) + "\n" for item in (wrong, request))
     worker = subprocess.Popen(
         [sys.executable, "-m", "nnarena.launch.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -168,4 +172,69 @@ def test_a_trial_can_be_asked_of_a_worker_by_json_alone(tmp_path):
         assert worker.wait(timeout=20) == 0, "without its driver a worker ends"
     assert [event["event"] for event in events] == ["refused", "start", "epoch", "epoch", "finish"]
     assert "changed while the study ran" in events[0]["text"]
+    assert {event["id"] for event in events[1:]} == {trial.id}
     assert events[-1]["result"]["status"] == "done"
+
+
+# ---------------------------------------------------------------------------------------------- populations
+
+
+def curves(folder, study):
+    store = Store.open(folder)
+    return {trial.seed: store.trial_folder(trial).curve() for trial in study.trials()}
+
+
+def test_the_seeds_of_a_cell_are_trained_as_one(tmp_path):
+    study, log, epochs = small(":Small", seeds=3, epochs=2), Log(), []
+    log.on_epoch = lambda trial, line: epochs.append((line["epoch"], trial.seed))
+    outcome = run_study(study, tmp_path / "one", device="cpu", jobs=1, population=8, watcher=log)
+    assert outcome.counts == {"done": 3} and log.jobs == 3 and len(log.started) == 3
+    assert epochs == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)], "they run side by side"
+    assert not outcome.store.table()["exclusive_timing"].any()
+    run_study(study, tmp_path / "each", device="cpu", jobs=1)
+    ours, theirs = curves(tmp_path / "one", study), curves(tmp_path / "each", study)
+    for seed in range(3):
+        assert [line.get("population") for line in ours[seed]] == [3, 3]
+        assert not any("population" in line for line in theirs[seed]), "on the CPU one at a time if nobody asks"
+        losses = [[line["loss"] for line in lines[seed]] for lines in (ours, theirs)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_population_of_a_study_goes_on_where_single_trials_stopped(tmp_path):
+    def stop(trial, line):
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    study = small(":Small", seeds=3)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, tmp_path, device="cpu", jobs=1, watcher=Log(stop))
+    assert run_study(study, tmp_path, device="cpu", jobs=1, population=3).counts == {"done": 3}
+    first = curves(tmp_path, study)[0]
+    assert ["population" in line for line in first] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [(1, [1] * 6), (2, [2, 1, 2, 1]), (3, [3, 3]), (None, [3, 3])])
+def test_groups_are_of_one_cell_and_not_too_large(limit, sizes):
+    trials = small(LSTM, GRU, seeds=3).trials()
+    groups = populations(trials, limit)
+    assert [len(group) for group in groups] == sizes
+    assert all(len({trial.cell for trial in group}) == 1 for group in groups)
+    assert {trial.id for group in groups for trial in group} == {trial.id for trial in trials}
+
+
+def test_learning_rates_may_differ_in_a_group_and_nothing_else():
+    grid = Grid(*map(tuple, map(parse_choices, (["add[length=4]"], [LSTM], ["adam[lr=[0.1,0.01]]", "sgd"]))))
+    study = Study("tests", (grid,), seeds=2, protocol=Protocol.of({"samples": 320, "batch_size": 16}))
+    assert sorted(len(group) for group in populations(study.trials(), None)) == [2, 4]
+
+
+def test_a_gpu_trains_all_and_a_cpu_one_if_nobody_asks():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert (population_limit(None, cpu), population_limit(None, gpu)) == (1, None)
+    assert (population_limit(4, cpu), population_limit(4, gpu)) == (4, 4)
+
+
+def test_a_population_of_none_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ArenaError, match="--population must be at least 1"):
+        run_study(small(LSTM), tmp_path / "store", device="cpu", population=0)
+    assert not (tmp_path / "store").exists()

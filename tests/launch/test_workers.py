@@ -68,6 +68,27 @@ def test_a_model_that_kills_its_process_is_a_failed_row_and_the_others_finish(tm
     assert workers_of(os.getpid()) == []
 
 
+def test_a_worker_that_dies_costs_each_of_its_trials_one_life_and_the_guilty_one_alone_fails(tmp_path):
+    """Seed 1 kills whatever process it runs in; the others were in its company only once."""
+    log = Log()
+    study = small(":KillsSeed", seeds=3, epochs=2)
+    outcome = run_study(study, tmp_path, device="cpu", jobs=2, population=2, watcher=log)
+    statuses = {trial.seed: outcome.store.trial_folder(trial).result()["status"] for trial in study.trials()}
+    assert statuses == {0: "done", 1: "failed", 2: "done"}
+    assert any("A worker died (signal 9); 2 × " in line and "continue apart" in line for line in log.lines)
+    assert any("continues in a new one" in line for line in log.lines)
+    assert workers_of(os.getpid()) == []
+
+
+def test_workers_train_populations(tmp_path):
+    study, log = small(":Small", seeds=4, epochs=2), Log()
+    outcome = run_study(study, tmp_path, device="cpu", jobs=2, population=2, watcher=log)
+    assert outcome.counts == {"done": 4} and log.jobs == 4 and len(log.started) == 4
+    for trial in study.trials():
+        lines = outcome.store.trial_folder(trial).curve()
+        assert [line["population"] for line in lines] == [2, 2]
+
+
 def test_ctrl_c_takes_the_workers_along_and_repeating_goes_on(tmp_path, reference):
     study, expected = reference
 
@@ -115,7 +136,7 @@ def test_half_a_line_from_a_dying_worker_does_not_hang_the_driver(tmp_path, monk
     study = small(LSTM)
     store, log = Store.create(tmp_path / "store", study), Log()
     monkeypatch.setattr(sys, "executable", str(program))
-    thread = threading.Thread(target=run_in_workers, args=(store, study.trials(), "cpu", 1, log), daemon=True)
+    thread = threading.Thread(target=run_in_workers, args=(store, [study.trials()], "cpu", 1, log), daemon=True)
     thread.start()
     thread.join(timeout=10)
     assert not thread.is_alive(), "the driver waits for ever"

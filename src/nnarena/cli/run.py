@@ -56,6 +56,9 @@ from nnarena.core.options import parse_setting
 )
 @click.option("--device", default="auto", metavar="auto|cpu|cuda", help="Where to compute.", show_default=True)
 @click.option("--jobs", type=int, help="Trials at a time; one a core on the CPU if not said.")
+@click.option(
+    "--population", type=int, help="Seeds of a cell trained as one; all on a GPU, one on the CPU if not said."
+)
 @click.option("--engine", default="local", type=click.Choice(["local"]), help="Where trials run.", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="The study's folder; runs/… if not said.")
 @click.option("--quick", is_flag=True, help="A rehearsal: the whole study at a small size.")

@@ -16,6 +16,7 @@ from nnarena.engine.step import State
 from nnarena.engine.tensors import load, save
 
 NOW, BEST, OPTIMIZER = "now/", "best/", "optimizer/"
+HOW = ("capturable", "foreach", "fused")  # settings of how a device computes; another one may go on its own way
 
 
 def save_checkpoint(path: Path, state: State, best: dict[str, Tensor], schedule: Schedule) -> None:
@@ -65,6 +66,8 @@ def unpack_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], numbers: 
         number, _, name = key.partition("/")
         state.setdefault(int(number), {})[name] = value
     groups = [{key: _tuples(value) for key, value in group.items()} for group in numbers["groups"]]
+    for group, mine in zip(groups, optimizer.param_groups, strict=True):
+        group |= {key: mine[key] for key in HOW if key in mine}
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from nnarena.core.components import Component
 from nnarena.core.errors import ArenaError, Unfit
@@ -15,6 +17,7 @@ from nnarena.core.options import Value
 from nnarena.core.spec import Samples
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
+from nnarena.engine.graph import make_recordable
 from nnarena.engine.splits import Split, split
 from nnarena.engine.step import Data, State
 
@@ -64,8 +67,13 @@ def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:
     params = {name: p.detach().to(device).requires_grad_() for name, p in named.items() if p.requires_grad}
     fixed = {name: p.detach().to(device) for name, p in named.items() if not p.requires_grad}
     buffers = {name: buffer.to(device) for name, buffer in model.named_buffers()}
-    optimizer = trial.components["optimizer"].load()(params.values(), **trial.options["optimizer"])
-    return State(params, fixed | buffers, optimizer)
+    return State(params, fixed | buffers, make_optimizer(trial, list(params.values()), device))
+
+
+def make_optimizer(trial: Trial, params: Sequence[Tensor], device: torch.device, **more: Value) -> Optimizer:
+    """The trial's optimizer of some tensors; `more` takes the place of its options."""
+    optimizer = trial.components["optimizer"].load()(params, **{**trial.options["optimizer"], **more})
+    return make_recordable(optimizer, device)
 
 
 def build_model(trial: Trial, task: Task) -> nn.Module:

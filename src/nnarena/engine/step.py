@@ -1,11 +1,7 @@
-"""One step of training, an epoch of them, and evaluation.
-
-The host stays out of an epoch: all data lie on the device, a batch is a row of indices, losses are read at the end.
-"""
+"""One step of training and evaluation, of one model."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,10 +12,6 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from nnarena.core.task import Task
-
-
-class OutOfTime(Exception):
-    """The trial's time is up."""
 
 
 @dataclass
@@ -57,28 +49,39 @@ def train_step(model: nn.Module, task: Task, state: State, inputs: tuple[Tensor,
 
     `model` lends its structure only: its own parameters are neither read nor written.
     """
+    loss = compute_gradients(model, task, state, inputs, targets)
+    state.optimizer.step()
+    return loss
+
+
+def compute_gradients(
+    model: nn.Module, task: Task, state: State, inputs: tuple[Tensor, ...], targets: Tensor
+) -> Tensor:
+    """The first half of a step: the loss of a batch, and every parameter's `grad`."""
     weights = state.weights()
-    prediction = functional_call(model, weights, inputs)
-    state.buffers.update({name: weights[name].detach() for name in state.buffers})  # a model may put new ones in place
-    loss = task.loss(prediction, targets)
+    loss = task.loss(functional_call(model, weights, inputs), targets)
     params = list(state.params.values())
     for param, gradient in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
         param.grad = gradient
-    state.optimizer.step()
+    keep_buffers(state.buffers, weights)
     return loss.detach()
 
 
-def train_epoch(
-    model: nn.Module, task: Task, state: State, data: Data, order: Tensor, deadline: float | None = None
-) -> float:
-    """The mean loss over the batches of `order` (steps, batch size): one pass, one look at the numbers at its end."""
-    model.train()
-    losses = []
-    for index in order.unbind():
-        losses.append(train_step(model, task, state, *data.batch(index)))
-        if deadline is not None and time.monotonic() > deadline:
-            raise OutOfTime
-    return float(torch.stack(losses).double().mean())
+def keep_buffers(buffers: dict[str, Tensor], after: Mapping[str, Tensor]) -> None:
+    """A model may put a new tensor in a buffer's place: its numbers go where the old ones lie, which stays put.
+
+    After the backward pass, which may still need the old numbers.
+    """
+    for name, buffer in buffers.items():
+        new = after[name].detach()
+        if new.is_set_to(buffer):
+            continue
+        if new.shape == buffer.shape and new.dtype == buffer.dtype:
+            buffer.copy_(new.clone())  # it may be another view of the same numbers
+        elif torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(f"the buffer {name} changes its shape or type")
+        else:
+            buffers[name] = new
 
 
 @torch.no_grad()

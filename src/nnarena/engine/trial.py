@@ -1,4 +1,4 @@
-"""One trial from its request to its result.
+"""Trials from their request to their result: one alone, or several of one kind as one population.
 
 Honest by construction: the splits, the order of batches and the start values come from seeds that all rivals with
 the same seed share; validation alone selects the model; the test set is read once, on the best checkpoint; whatever
@@ -7,29 +7,29 @@ goes wrong becomes a row with its reason.
 
 from __future__ import annotations
 
+import gc
 import time
-import traceback
-from collections.abc import Callable
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from nnarena.core.errors import ArenaError, StoreError
-from nnarena.core.files import disk_is_full, write_text
-from nnarena.core.spec import Samples
+from nnarena.core.files import disk_is_full
 from nnarena.core.trial import Trial
-from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
-from nnarena.engine.device import computing_with, device_name, peak_memory, reset_peak_memory, synchronise, versions
-from nnarena.engine.prepare import Ready, prepare
-from nnarena.engine.schedule import Schedule
-from nnarena.engine.step import OutOfTime, State, evaluate, train_epoch
-from nnarena.engine.tensors import save
-from nnarena.results.folder import CHECKPOINT, MODEL, TRACEBACK, TrialFolder, new_result
+from nnarena.engine.device import computing_with, reset_peak_memory, synchronise
+from nnarena.engine.graph import first_line
+from nnarena.engine.members import Member
+from nnarena.engine.stack import Stacked, Unstackable, is_out_of_memory
+from nnarena.engine.trainer import Alone, OutOfTime, Trainer
+from nnarena.results.folder import TrialFolder
 
-OnEpoch = Callable[[dict[str, Any]], None]
 Log = Callable[[str], None]
+Tell = Callable[[Trial, dict[str, Any]], None]
 
 
 class Outside(BaseException):
@@ -39,16 +39,25 @@ class Outside(BaseException):
         self.error = error
 
 
-def _apart(call: Callable[[Any], None]) -> Callable[[Any], None]:
+def _apart(call: Callable[..., None]) -> Callable[..., None]:
     """`call`, whose errors are not the trial's."""
 
-    def told(value: Any) -> None:
+    def told(*values: Any) -> None:
         try:
-            call(value)
+            call(*values)
         except Exception as error:
             raise Outside(error) from error
 
     return told
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of every epoch, every result, and what is worth a line."""
+
+    epoch: Tell
+    finish: Tell
+    log: Log
 
 
 def run_trial(
@@ -57,123 +66,195 @@ def run_trial(
     device: torch.device,
     *,
     exclusive: bool = True,
-    on_epoch: OnEpoch = lambda epoch: None,
+    on_epoch: Callable[[dict[str, Any]], None] = lambda line: None,
     log: Log = print,
 ) -> dict[str, Any]:
     """Train and test, from the beginning or from where a stopped run left off. Returns what `result.json` holds."""
-    record = trial.as_dict() | {
-        "id": trial.id,
-        "device": device_name(device),
-        "versions": versions(),
-        "seeds": {purpose: trial.axis(purpose) for purpose in ("data", "split", "start")},
-    }
-    result = new_result(trial, exclusive=exclusive) | {"device": record["device"]}
-    with folder.locked(), computing_with(trial.protocol.threads, device):
-        folder.begin(record)
-        reset_peak_memory(device)
+    told = lambda trial, line: on_epoch(line)  # noqa: E731
+    return run_population([(trial, folder)], device, exclusive=exclusive, on_epoch=told, log=log)[0]
+
+
+def run_population(
+    trials: Sequence[tuple[Trial, TrialFolder]],
+    device: torch.device,
+    *,
+    exclusive: bool = True,
+    on_epoch: Tell = lambda trial, line: None,
+    on_finish: Tell = lambda trial, result: None,
+    log: Log = print,
+) -> list[dict[str, Any]]:
+    """The same for trials that differ in nothing but seed and learning rate, as one stacked model where possible.
+
+    Where it is not, they run one after another; where memory does not suffice, in halves. Each has its own folder, as
+    if it had run alone, so that any of them can be continued alone or in other company.
+    """
+    members = [Member(trial, folder, device, exclusive) for trial, folder in trials]
+    watch = Watch(_apart(on_epoch), _apart(on_finish), _apart(log))
+    with ExitStack() as held:
+        for member in members:
+            held.enter_context(member.folder.locked())
+        held.enter_context(computing_with(trials[0][0].protocol.threads, device))
+        for member in members:
+            member.folder.begin(member.record)
+        groups = deque([members])
         try:
-            ready = prepare(trial, device)
-            result["parameters"] = ready.parameters
-            schedule = Schedule(trial.protocol)
-            result["status"], best = _train(trial, ready, schedule, folder, _apart(on_epoch), _apart(log))
-            result["best_epoch"] = schedule.best_epoch
-            if best:
-                save(folder.path / MODEL, best)
-                batch = trial.protocol.batch_size
-                result["validation"] = evaluate(ready.model, ready.task, best, ready.parts["validation"], batch)
-                result["test"] = evaluate(ready.model, ready.task, best, ready.parts["test"], batch)
-            result["baselines"] = _baselines(ready)
+            while groups:
+                groups.extendleft(reversed(_run_group(groups.popleft(), device, watch)))
         except Outside as outside:
             raise outside.error from None
-        except Exception as error:
-            if isinstance(error, OSError) and disk_is_full(error):
-                raise
-            result["status"], result["error"] = _failure(error)
-            write_text(folder.path / TRACEBACK, traceback.format_exc())
-        result |= _timing(folder.curve())
-        result["peak_memory"] = peak_memory(device)
-        folder.finish(record, result)
-    return result
+    return [member.result for member in members]
 
 
-def _train(
-    trial: Trial, ready: Ready, schedule: Schedule, folder: TrialFolder, on_epoch: OnEpoch, log: Log
-) -> tuple[str, dict[str, Tensor]]:
-    """Epochs until the schedule says stop. Returns the status and the best weights (none if there never were any)."""
-    state, train = ready.state, ready.parts["train"]
-    best = _resume(folder, state, schedule, log)
-    curve = folder.keep_epochs(schedule.epoch)
-    left = None if trial.protocol.timeout is None else trial.protocol.timeout - sum(line["seconds"] for line in curve)
-    deadline = None if left is None else time.monotonic() + left
-    device = train.targets.device
-    for line in curve:
-        on_epoch(line)
-    while not schedule.finished:
-        began = time.perf_counter()
-        torch.manual_seed(trial.axis("epoch", schedule.epoch))  # dropout and other noise of this epoch
-        order = _batch_order(trial, schedule.epoch, len(train)).to(device)
-        lr = state.optimizer.param_groups[0]["lr"]
-        try:
-            loss = train_epoch(ready.model, ready.task, state, train, order, deadline)
-        except OutOfTime:
-            return "timeout", best
-        scores = evaluate(
-            ready.model, ready.task, state.weights(), ready.parts["validation"], trial.protocol.batch_size
-        )
-        validation_loss = next(iter(scores.values()))
-        line = {"epoch": schedule.epoch + 1, "loss": loss, "validation": scores, "lr": float(lr)}
-        if not (np.isfinite(loss) and np.isfinite(validation_loss)):
-            folder.append(line | {"seconds": time.perf_counter() - began})
-            return "diverged", best
-        schedule.see(validation_loss)
-        if schedule.improved:
-            best = {name: tensor.detach().clone() for name, tensor in state.weights().items()}
-        if schedule.reduce:
-            for group in state.optimizer.param_groups:
-                group["lr"] *= trial.protocol.plateau_factor
-        synchronise(device)
-        line["seconds"] = time.perf_counter() - began
-        folder.append(line)
-        save_checkpoint(folder.path / CHECKPOINT, state, best, schedule)
-        on_epoch(line)
-    return "done", best
-
-
-def _resume(folder: TrialFolder, state: State, schedule: Schedule, log: Log) -> dict[str, Tensor]:
-    """Continue from the checkpoint if there is a good one. A damaged one is put aside: the trial begins anew."""
-    path = folder.path / CHECKPOINT
-    if not path.exists():
-        return {}
+def _run_group(members: list[Member], device: torch.device, watch: Watch) -> list[list[Member]]:
+    """Run all together. Returns the groups in which those must be tried again that could not be finished so."""
+    reset_peak_memory(device)
     try:
-        return load_checkpoint(path, state, schedule)
-    except StoreError as error:
-        log(f"{error} The trial starts again from its beginning.")
-        return {}
+        ready = [member for member in members if _prepare(member, len(members) > 1, watch)]
+        for alike in _by_shapes(ready):
+            with _quiet(len(alike) > 1):
+                _run_epochs(alike, device, watch)
+        return []
+    except Exception as error:
+        if isinstance(error, OSError) and disk_is_full(error):
+            raise
+        left = [member for member in members if not member.is_over]
+        if len(members) == 1:
+            members[0].fail(error)
+            _finish(members[0], watch)
+            return []
+        if not left:
+            raise
+        groups = _smaller(left, error, watch.log)
+        for member in left:
+            member.__dict__.pop("ready", None)
+    gc.collect()  # outside of the handler: the error's frames hold on to the memory
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return groups
 
 
-def _batch_order(trial: Trial, epoch: int, count: int) -> Tensor:
-    """(steps, batch size): which samples each step sees, the same for all rivals."""
-    order = np.random.default_rng(trial.axis("order", epoch)).permutation(count)
-    return torch.from_numpy(order.reshape(-1, trial.protocol.batch_size))
+def _smaller(members: list[Member], error: Exception, log: Log) -> list[list[Member]]:
+    """How to go on with members that could not be trained together; they continue from their checkpoints."""
+    name, count = members[0].name, len(members)
+    if is_out_of_memory(error) and count > 1:
+        half = (count + 1) // 2
+        log(f"{name}: not enough memory for {count} trials as one; going on with {half} at a time.")
+        return [members[:half], members[half:]]
+    reason = str(error) if isinstance(error, Unstackable) else f"{type(error).__name__}: {first_line(error)}"
+    how = f"{count} trials run one after another and not as one" if count > 1 else "the last trial goes on alone"
+    log(f"{name}: {how}: {reason}")
+    return [[member] for member in members]
 
 
-def _baselines(ready: Ready) -> dict[str, dict[str, float]]:
-    samples, parts = ready.samples, ready.split
-    train, test = (Samples(samples.inputs[index], samples.targets[index]) for index in (parts.train, parts.test))
-    return ready.task.baselines(train, test)
+def _prepare(member: Member, in_company: bool, watch: Watch) -> bool:
+    """Whether it is ready to train; one of many that cannot be is a row of its own."""
+    try:
+        curve = member.prepare(watch.log)
+    except Exception as error:
+        if not in_company or is_out_of_memory(error) or (isinstance(error, OSError) and disk_is_full(error)):
+            raise
+        member.fail(error)
+        _finish(member, watch)
+        return False
+    for line in curve:
+        watch.epoch(member.trial, line)
+    return True
 
 
-def _failure(error: Exception) -> tuple[str, str]:
-    memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
-    text = str(error) if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
-    return ("out_of_memory" if memory else "failed"), text
+def _by_shapes(members: list[Member]) -> list[list[Member]]:
+    """Seeds whose splits have other sizes cannot be stacked with the rest."""
+    groups: dict[tuple[Any, ...], list[Member]] = {}
+    for member in members:
+        groups.setdefault(member.shapes, []).append(member)
+    return list(groups.values())
 
 
-def _timing(curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds with the device synchronised, validation included; a continued run counts what came before."""
-    seconds = [line["seconds"] for line in curve]
-    return {
-        "epochs": len(curve),
-        "seconds_total": sum(seconds),
-        "seconds_per_epoch": sum(seconds) / len(seconds) if seconds else None,
-    }
+def _run_epochs(members: list[Member], device: torch.device, watch: Watch) -> None:
+    """Epochs until every member is over. Who is over stands still, and leaves the stack when half of it is."""
+    trainer: Trainer | None = None
+    try:
+        while True:
+            for member in members:
+                if not member.is_over and member.schedule.finished:
+                    _score(member, "done", watch)
+            active = [member for member in members if not member.is_over]
+            if not active:
+                return
+            if trainer is None or 2 * len(active) <= len(trainer.members):
+                if trainer is not None:
+                    trainer.close()
+                trainer = _make_trainer(active, device, watch.log)
+            _run_epoch(trainer, device, watch)
+    finally:
+        if trainer is not None:
+            trainer.close()
+
+
+def _make_trainer(members: list[Member], device: torch.device, log: Log) -> Trainer:
+    trial = members[0].trial
+    if len(members) == 1:
+        return Alone(members[0], trial.protocol.batch_size, device, log)
+    return Stacked(trial, members, trial.protocol.batch_size, device, log)
+
+
+def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
+    members: list[Member] = trainer.members  # type: ignore[assignment]
+    active = [(row, member) for row, member in enumerate(members) if not member.is_over]
+    first = active[0][1]
+    began = time.perf_counter()
+    torch.manual_seed(first.trial.axis("epoch", first.schedule.epoch))  # dropout and other noise of this epoch
+    orders = [None if member.is_over else member.order() for member in members]
+    deadlines = [member.deadline for _, member in active]
+    try:
+        losses = trainer.train(orders, max(filter(None, deadlines)) if None not in deadlines else None)
+    except OutOfTime:
+        for _, member in active:
+            _score(member, "timeout", watch)
+        return
+    now = time.monotonic()
+    scores = trainer.validate()
+    shared = {"population": len(active)} if len(active) > 1 else {}
+    lines: list[tuple[Member, dict[str, Any]]] = []
+    for row, member in active:
+        if len(active) > 1 and member.deadline is not None and now > member.deadline:
+            _score(member, "timeout", watch)
+            continue
+        line = {"epoch": member.schedule.epoch + 1, "loss": losses[row], "validation": scores[row], "lr": member.lr}
+        validation_loss = next(iter(scores[row].values()))
+        if not (np.isfinite(losses[row]) and np.isfinite(validation_loss)):
+            member.folder.append(line | {"seconds": time.perf_counter() - began} | shared)
+            _score(member, "diverged", watch)
+            continue
+        member.see(validation_loss, trainer.state(row))
+        lines.append((member, line))
+    synchronise(device)
+    seconds = time.perf_counter() - began  # in a population the time of all of them: the line says so
+    for member, line in lines:
+        line |= {"seconds": seconds} | shared
+        member.store(line)
+        watch.epoch(member.trial, line)
+
+
+def _score(member: Member, status: str, watch: Watch) -> None:
+    """The end of a trial's training, and its row."""
+    try:
+        member.score(status)
+    except Exception as error:
+        if isinstance(error, OSError) and disk_is_full(error):
+            raise
+        member.fail(error)
+    _finish(member, watch)
+
+
+def _finish(member: Member, watch: Watch) -> None:
+    member.finish()
+    watch.finish(member.trial, member.result)
+
+
+@contextmanager
+def _quiet(stacked: bool) -> Iterator[None]:
+    """Without torch's remark that one of a stacked model's operations has no fast way yet."""
+    with warnings.catch_warnings():
+        if stacked:
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield

@@ -10,6 +10,7 @@ from nnarena.core.trial import Trial
 from nnarena.launch.watch import Watcher
 
 HEARTBEAT = 10.0  # seconds between plain lines while nothing finishes
+ROWS = 12  # running trials that the live display shows; more wait out of sight
 
 
 def progress(quiet: bool = False) -> Watcher:
@@ -111,7 +112,10 @@ class LiveProgress(Watcher):
 
     def start(self, trial: Trial) -> None:
         if trial.id not in self.rows:
-            self.rows[trial.id] = self.bars.add_task(_escape(name(trial)), total=trial.protocol.epochs, note="starting")
+            visible = len(self.rows) < ROWS
+            self.rows[trial.id] = self.bars.add_task(
+                _escape(name(trial)), total=trial.protocol.epochs, note="starting", visible=visible
+            )
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
         self.pace.epoch(trial, line)
@@ -123,6 +127,8 @@ class LiveProgress(Watcher):
         row = self.rows.pop(trial.id, None)
         if row is not None:
             self.bars.remove_task(row)
+            for shown in list(self.rows.values())[:ROWS]:
+                self.bars.update(shown, visible=True)
         self.bars.console.print(closing(trial, result), highlight=False, markup=False)
         self._update_total()
 

@@ -30,7 +30,8 @@ def rerun_trial(store: Store, folder: TrialFolder, device: str, watcher: Watcher
         result = run_trial(trial, again, target, on_epoch=lambda line: watcher.epoch(trial, line), log=watcher.log)
         watcher.finish(trial, result)
         watcher.end()
-        differences = [*_surroundings(record, trial, device_name(target)), *_differences(folder, again)]
+        differences = [*_surroundings(record, trial, device_name(target)), *_company(folder)]
+        differences += _differences(folder, again)
     outcome = [line for line in differences if not line.startswith("made with")]
     return {"trial": trial.path, "same": not outcome, "differences": differences if outcome else []}
 
@@ -42,13 +43,23 @@ def _differences(first: TrialFolder, second: TrialFolder) -> list[str]:
         if before[key] != after[key]:
             found.append(f"{key}: {before[key]} then, {after[key]} now")
     for old, new in zip(first.curve(), second.curve(), strict=False):
-        if {**old, "seconds": 0} != {**new, "seconds": 0}:
+        if _numbers(old) != _numbers(new):
             found.append(f"curve: epoch {old['epoch']} differs first")
             break
     weights = [folder.path / MODEL for folder in (first, second)]
     if all(path.exists() for path in weights) and weights[0].read_bytes() != weights[1].read_bytes():
         found.append("weights: not the same bits")
     return found
+
+
+def _numbers(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in ("seconds", "population")}
+
+
+def _company(folder: TrialFolder) -> list[str]:
+    """A trial that was trained as one with others differs by rounding from itself alone."""
+    sizes = [line["population"] for line in folder.curve() if "population" in line]
+    return [f"made with {max(sizes)} trials as one, now alone"] if sizes else []
 
 
 def _surroundings(record: dict[str, Any], trial: Trial, device: str) -> list[str]:

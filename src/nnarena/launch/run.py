@@ -15,7 +15,8 @@ from nnarena.core.study import Study
 from nnarena.core.trial import KINDS, Trial
 from nnarena.engine.device import pick_device
 from nnarena.engine.fit import check_data, check_fit
-from nnarena.engine.trial import run_trial
+from nnarena.engine.trial import run_population
+from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.watch import Watcher
 from nnarena.launch.workers import run_in_workers
 from nnarena.results.store import Store
@@ -50,27 +51,35 @@ def run_study(
     *,
     device: str = "auto",
     jobs: int | None = None,
+    population: int | None = None,
     retry: bool = False,
     watcher: Watcher | None = None,
 ) -> Outcome:
-    """Do every trial that has no result yet. `retry` does those again that failed."""
+    """Do every trial that has no result yet.
+
+    `jobs` populations run at once, each of at most `population` trials of a cell that are trained as one. `retry`
+    does those again that failed.
+    """
     watcher = watcher or Watcher()
     target = pick_device(device)
     trials = check_study(study)
     count_jobs(jobs, target, trials)
+    limit = population_limit(population, target)
     store = Store.create(out, study.tidied())
     try:
         with store.running():
             if retry:
                 _forget_failures(store, trials)
             pending = store.pending(trials)
-            count = count_jobs(jobs, target, pending)
-            watcher.begin(pending, len(trials) - len(pending), count)
+            groups = populations(pending, limit)
+            count = min(count_jobs(jobs, target, pending), max(1, len(groups)))
+            at_once = sum(sorted(map(len, groups))[-count:])
+            watcher.begin(pending, len(trials) - len(pending), at_once)
             try:
                 if count == 1:
-                    _run_here(store, pending, target, watcher)
+                    _run_here(store, groups, target, watcher)
                 else:
-                    run_in_workers(store, pending, str(target), count, watcher)
+                    run_in_workers(store, groups, str(target), count, watcher)
             finally:
                 watcher.end()
     except OSError as error:
@@ -82,17 +91,17 @@ def run_study(
     return Outcome(store, _count(store, trials))
 
 
-def _run_here(store: Store, pending: list[Trial], device: torch.device, watcher: Watcher) -> None:
-    for trial in pending:
-        watcher.start(trial)
-        result = run_trial(
-            trial,
-            store.trial_folder(trial),
+def _run_here(store: Store, groups: list[list[Trial]], device: torch.device, watcher: Watcher) -> None:
+    for group in groups:
+        for trial in group:
+            watcher.start(trial)
+        run_population(
+            [(trial, store.trial_folder(trial)) for trial in group],
             device,
-            on_epoch=lambda line, trial=trial: watcher.epoch(trial, line),
+            on_epoch=watcher.epoch,
+            on_finish=watcher.finish,
             log=watcher.log,
         )
-        watcher.finish(trial, result)
 
 
 def count_jobs(asked: int | None, device: torch.device, pending: list[Trial]) -> int:

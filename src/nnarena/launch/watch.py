@@ -14,7 +14,7 @@ class Watcher:
         """The study starts: what is left to do, how many trials are done already, how many run at once."""
 
     def start(self, trial: Trial) -> None:
-        """A trial starts, or continues."""
+        """A trial starts, or continues; others may be running already."""
 
     def epoch(self, trial: Trial, line: dict[str, Any]) -> None:
         """An epoch is over; `line` is what `curve.jsonl` holds."""

@@ -40,23 +40,26 @@ def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
 def _work(request: dict[str, Any], say: Any) -> None:
     from nnarena.core.trial import trial_from_dict
     from nnarena.engine.device import pick_device
-    from nnarena.engine.trial import run_trial
+    from nnarena.engine.trial import run_population
     from nnarena.results.folder import TrialFolder
 
     try:
-        trial = trial_from_dict(request["trial"])
-        if trial.id != request["id"]:
-            raise ArenaError(f"The source of {trial.model.ref} or its task changed while the study ran.")
-        say("start")
-        result = run_trial(
-            trial,
-            TrialFolder(Path(request["folder"])),
+        trials = []
+        for asked in request["trials"]:
+            trial = trial_from_dict(asked["trial"])
+            if trial.id != asked["id"]:
+                raise ArenaError(f"The source of {trial.model.ref} or its task changed while the study ran.")
+            trials.append((trial, TrialFolder(Path(asked["folder"]))))
+        for trial, _ in trials:
+            say("start", id=trial.id)
+        run_population(
+            trials,
             pick_device(request["device"]),
             exclusive=False,
-            on_epoch=lambda line: say("epoch", line=line),
+            on_epoch=lambda trial, line: say("epoch", id=trial.id, line=line),
+            on_finish=lambda trial, result: say("finish", id=trial.id, result=result),
             log=lambda text: say("log", text=text),
         )
-        say("finish", result=result)
     except OSError as error:
         if not disk_is_full(error):
             raise

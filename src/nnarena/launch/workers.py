@@ -1,8 +1,9 @@
 """A pool of local worker processes.
 
-A worker is `python -m nnarena.launch.worker`: it reads one JSON line a trial and writes JSON lines of what happens.
-A worker that dies is replaced and its trial continues from its last checkpoint; when the same trial has cost three
-workers, it is a failed row. When the driver dies, its workers notice and end.
+A worker is `python -m nnarena.launch.worker`: it reads one JSON line a population of trials, which may be one, and
+writes JSON lines of what happens to each. A worker that dies is replaced and its trials continue from their last
+checkpoints, each on its own, so that the one at fault does not take the others along; when the same trial has cost
+three workers, it is a failed row. When the driver dies, its workers notice and end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Worker:
     """One process, and a thread that puts every line it writes into `inbox`."""
 
     def __init__(self, inbox: queue.Queue[tuple[Worker, dict[str, Any] | None]]) -> None:
-        self.trial: Trial | None = None
+        self.trials: dict[str, Trial] = {}  # those that it has not finished, by id
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nnarena.launch.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -45,14 +46,13 @@ class Worker:
             pass  # it died in the middle of a line
         inbox.put((self, None))
 
-    def give(self, trial: Trial, store: Store, device: str) -> None:
-        self.trial = trial
-        request = {
-            "trial": trial.as_dict(),
-            "id": trial.id,
-            "folder": str(store.trial_folder(trial).path),
-            "device": device,
-        }
+    def give(self, trials: list[Trial], store: Store, device: str) -> None:
+        self.trials = {trial.id: trial for trial in trials}
+        asked = [
+            {"trial": trial.as_dict(), "id": trial.id, "folder": str(store.trial_folder(trial).path)}
+            for trial in trials
+        ]
+        request = {"trials": asked, "device": device}
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
@@ -70,37 +70,31 @@ class Worker:
                     pipe.close()
 
 
-def run_in_workers(store: Store, pending: list[Trial], device: str, jobs: int, watcher: Watcher) -> None:
-    waiting, lost = deque(pending), dict.fromkeys((trial.id for trial in pending), 0)
+def run_in_workers(store: Store, groups: list[list[Trial]], device: str, jobs: int, watcher: Watcher) -> None:
+    waiting, lost = deque(groups), dict.fromkeys((trial.id for group in groups for trial in group), 0)
     inbox: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
     workers: list[Worker] = []
 
     def hand_out(worker: Worker) -> None:
-        worker.trial = None
         if waiting:
             worker.give(waiting.popleft(), store, device)
 
     try:
-        for _ in range(min(jobs, len(pending))):
+        for _ in range(min(jobs, len(groups))):
             workers.append(Worker(inbox))
             hand_out(workers[-1])
-        while any(worker.trial for worker in workers):
+        while any(worker.trials for worker in workers):
             worker, message = inbox.get()
-            trial = worker.trial
-            if trial is None:
+            if not worker.trials:
                 continue
             if message is not None:
-                if _tell(watcher, trial, message):
+                _tell(watcher, worker.trials, message)
+                if not worker.trials:
                     hand_out(worker)
                 continue
             worker.stop()
             workers.remove(worker)
-            lost[trial.id] += 1
-            if lost[trial.id] < LIVES:
-                watcher.log(f"A worker died ({_reason(worker)}); {'/'.join(trial.cell)} continues in a new one.")
-                waiting.appendleft(trial)
-            else:
-                watcher.finish(trial, _fail(store, trial, f"it cost {LIVES} workers ({_reason(worker)})"))
+            waiting.extendleft(reversed(_mourn(worker, lost, store, watcher)))
             workers.append(Worker(inbox))
             hand_out(workers[-1])
     finally:
@@ -108,13 +102,13 @@ def run_in_workers(store: Store, pending: list[Trial], device: str, jobs: int, w
             worker.stop()
 
 
-def _tell(watcher: Watcher, trial: Trial, message: dict[str, Any]) -> bool:
-    """Pass a worker's message on. True when its trial is over."""
+def _tell(watcher: Watcher, trials: dict[str, Trial], message: dict[str, Any]) -> None:
+    """Pass a worker's message on. Who is finished leaves `trials`."""
     match message["event"]:
         case "start":
-            watcher.start(trial)
+            watcher.start(trials[message["id"]])
         case "epoch":
-            watcher.epoch(trial, message["line"])
+            watcher.epoch(trials[message["id"]], message["line"])
         case "log":
             watcher.log(message["text"])
         case "full":
@@ -122,9 +116,26 @@ def _tell(watcher: Watcher, trial: Trial, message: dict[str, Any]) -> bool:
         case "refused":
             raise StoreError(message["text"])
         case "finish":
-            watcher.finish(trial, message["result"])
-            return True
-    return False
+            watcher.finish(trials.pop(message["id"]), message["result"])
+
+
+def _mourn(worker: Worker, lost: dict[str, int], store: Store, watcher: Watcher) -> list[list[Trial]]:
+    """A worker died: which of its trials continue, each alone. Those that have no life left are rows now."""
+    going_on = []
+    for trial in worker.trials.values():
+        if store.trial_folder(trial).is_done:  # it died between the result and the news of it
+            watcher.finish(trial, store.trial_folder(trial).result())
+            continue
+        lost[trial.id] += 1
+        if lost[trial.id] < LIVES:
+            going_on.append([trial])
+        else:
+            watcher.finish(trial, _fail(store, trial, f"it cost {LIVES} workers ({_reason(worker)})"))
+    if going_on:
+        name = "/".join(going_on[0][0].cell)
+        what = f"{name} continues in a new one" if len(going_on) == 1 else f"{len(going_on)} × {name} continue apart"
+        watcher.log(f"A worker died ({_reason(worker)}); {what}.")
+    return going_on
 
 
 def _reason(worker: Worker) -> str:

@@ -1,0 +1,139 @@
+"""A trial on its way: where it stands, what it has reached, and what it leaves on the disk."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nnarena.core.errors import ArenaError, StoreError
+from nnarena.core.files import write_text
+from nnarena.core.spec import Samples
+from nnarena.core.trial import Trial
+from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
+from nnarena.engine.device import device_name, peak_memory, versions
+from nnarena.engine.prepare import Ready, prepare
+from nnarena.engine.schedule import Schedule
+from nnarena.engine.stack import is_out_of_memory
+from nnarena.engine.step import State, evaluate
+from nnarena.engine.tensors import save
+from nnarena.results.folder import CHECKPOINT, MODEL, TRACEBACK, TrialFolder, new_result
+
+Log = Callable[[str], None]
+
+
+class Member:
+    """One trial with its schedule, best weights and result. `result` is what `result.json` will hold."""
+
+    ready: Ready
+
+    def __init__(self, trial: Trial, folder: TrialFolder, device: torch.device, exclusive: bool) -> None:
+        self.trial, self.folder, self.device = trial, folder, device
+        self.record = trial.as_dict() | {
+            "id": trial.id,
+            "device": device_name(device),
+            "versions": versions(),
+            "seeds": {purpose: trial.axis(purpose) for purpose in ("data", "split", "start")},
+        }
+        self.result = new_result(trial, exclusive=exclusive) | {"device": self.record["device"]}
+        self.is_over = False
+
+    def prepare(self, log: Log) -> list[dict[str, Any]]:
+        """Make everything ready, from the beginning or from where a stopped run left off. Returns the curve so far."""
+        self.ready = prepare(self.trial, self.device)
+        self.result["parameters"] = self.ready.parameters
+        self.schedule = Schedule(self.trial.protocol)
+        self.start_lrs: list[float] = [group["lr"] for group in self.ready.state.optimizer.param_groups]
+        self.best = self._resume(log)
+        curve = self.folder.keep_epochs(self.schedule.epoch)
+        timeout = self.trial.protocol.timeout
+        spent = sum(line["seconds"] for line in curve)
+        self.deadline = None if timeout is None else time.monotonic() + timeout - spent
+        return curve
+
+    def _resume(self, log: Log) -> dict[str, Tensor]:
+        """Continue from the checkpoint if there is a good one. A damaged one is put aside: the trial begins anew."""
+        path = self.folder.path / CHECKPOINT
+        if not path.exists():
+            return {}
+        try:
+            return load_checkpoint(path, self.ready.state, self.schedule)
+        except StoreError as error:
+            log(f"{error} The trial starts again from its beginning.")
+            return {}
+
+    @property
+    def lr(self) -> float:
+        return float(self.ready.state.optimizer.param_groups[0]["lr"])
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.trial.cell)
+
+    @property
+    def shapes(self) -> tuple[Any, ...]:
+        """What members must have in common to be stacked: the shapes of data and weights."""
+        data = [part.shape for data in self.ready.parts.values() for part in (*data.inputs, data.targets)]
+        return *data, *((name, tensor.shape) for name, tensor in self.ready.state.weights().items())
+
+    def order(self) -> Tensor:
+        """(steps, batch size): which samples each step of the next epoch sees, the same for all rivals."""
+        rng = np.random.default_rng(self.trial.axis("order", self.schedule.epoch))
+        order = rng.permutation(len(self.ready.parts["train"]))
+        return torch.from_numpy(order.reshape(-1, self.trial.protocol.batch_size))
+
+    def see(self, loss: float, state: State) -> None:
+        """After an epoch: is it the best, does the learning rate fall, is it the end?"""
+        self.schedule.see(loss)
+        if self.schedule.improved:
+            self.best = {name: tensor.detach().clone() for name, tensor in state.weights().items()}
+        if self.schedule.reduce:
+            for group in state.optimizer.param_groups:
+                group["lr"] *= self.trial.protocol.plateau_factor
+
+    def store(self, line: dict[str, Any]) -> None:
+        """The epoch on the disk: from here on a crash costs nothing that came before."""
+        self.folder.append(line)
+        save_checkpoint(self.folder.path / CHECKPOINT, self.ready.state, self.best, self.schedule)
+
+    def score(self, status: str) -> None:
+        """The best weights and how good they are: here, and only here, the test samples are read."""
+        ready, result, batch = self.ready, self.result, self.trial.protocol.batch_size
+        result["status"], result["best_epoch"] = status, self.schedule.best_epoch
+        if self.best:
+            save(self.folder.path / MODEL, self.best)
+            for part in ("validation", "test"):
+                result[part] = evaluate(ready.model, ready.task, self.best, ready.parts[part], batch)
+        result["baselines"] = _baselines(ready)
+
+    def fail(self, error: Exception) -> None:
+        self.result["status"] = "out_of_memory" if is_out_of_memory(error) else "failed"
+        self.result["error"] = str(error) if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
+        write_text(self.folder.path / TRACEBACK, "".join(traceback.format_exception(error)))
+
+    def finish(self) -> None:
+        """Write the result: the trial is over, and its memory is free."""
+        curve = self.folder.curve()
+        seconds = [line["seconds"] for line in curve]
+        self.result |= {
+            "epochs": len(curve),
+            "seconds_total": sum(seconds),  # with the device synchronised, validation included
+            "seconds_per_epoch": sum(seconds) / len(seconds) if seconds else None,
+            "exclusive_timing": self.result["exclusive_timing"] and not any("population" in line for line in curve),
+            "peak_memory": peak_memory(self.device),
+        }
+        self.folder.finish(self.record, self.result)
+        self.is_over = True
+        self.best = {}
+        self.__dict__.pop("ready", None)
+
+
+def _baselines(ready: Ready) -> dict[str, dict[str, float]]:
+    samples, parts = ready.samples, ready.split
+    train, test = (Samples(samples.inputs[index], samples.targets[index]) for index in (parts.train, parts.test))
+    return ready.task.baselines(train, test)

@@ -1,0 +1,130 @@
+"""When work is recorded, when it is replayed, and when it runs as it is. A real recording needs a GPU: test_cuda."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from engine_helpers import CPU
+
+from nnarena.core.components import catalogue
+from nnarena.engine import graph
+from nnarena.engine.graph import WARM_UP, Replayed, is_recordable
+
+CUDA = torch.device("cuda")
+
+
+class FakeCuda:
+    """Writes down what is asked of it."""
+
+    def __init__(self, trouble: Exception | None = None) -> None:
+        self.said: list[str] = []
+        self.recording, self.mode, self.trouble = False, "default", trouble
+        fake = self
+
+        class Graph:
+            def replay(self):
+                fake.said.append("replay")
+
+        class Stream:
+            def wait_stream(self, other):
+                pass
+
+        self.CUDAGraph, self.Stream = Graph, Stream
+        self.default_generators = [torch.Generator()]
+
+    def current_stream(self):
+        return self.Stream()
+
+    def current_device(self):
+        return 0
+
+    def stream(self, stream):
+        return nullcontext()
+
+    def get_sync_debug_mode(self):
+        return self.mode
+
+    def set_sync_debug_mode(self, mode):
+        self.mode = mode
+
+    @contextmanager
+    def graph(self, made, capture_error_mode):
+        self.recording = True
+        try:
+            yield
+            if self.trouble is not None:
+                raise self.trouble
+        finally:
+            self.recording = False
+
+    def work(self):
+        self.said.append("record" if self.recording else "run")
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    def install(trouble: Exception | None = None) -> FakeCuda:
+        fake = FakeCuda(trouble)
+        monkeypatch.setattr(graph.torch, "cuda", fake)
+        monkeypatch.setattr(graph, "_renew", lambda generator, noise: fake.said.append("renew"))
+        return fake
+
+    return install
+
+
+def test_on_a_cpu_work_is_just_done():
+    done, logs = [], []
+    replayed = Replayed(lambda: done.append(1), CPU, logs.append, "it")
+    for _ in range(5):
+        replayed()
+    assert len(done) == 5 and not logs and replayed.graph is None
+
+
+def test_a_few_calls_then_one_recording_then_replays(cuda):
+    fake, logs = cuda(), []
+    replayed = Replayed(fake.work, CUDA, logs.append, "it")
+    for _ in range(WARM_UP + 4):
+        replayed()
+    assert fake.said == ["run"] * WARM_UP + ["record"] + ["replay"] * 4, "every call computes once"
+    assert not logs and fake.mode == "default"
+
+
+def test_a_recording_that_fails_is_told_once_and_nothing_is_lost(cuda):
+    fake, logs = cuda(RuntimeError("not permitted\nwhen stream is capturing")), []
+    replayed = Replayed(fake.work, CUDA, logs.append, "it")
+    for _ in range(WARM_UP + 4):
+        replayed()
+    assert fake.said == ["run"] * WARM_UP + ["record", "renew"] + ["run"] * 4
+    assert logs == ["it runs without a CUDA graph: RuntimeError: not permitted"]
+
+
+def test_work_that_waits_for_the_device_is_never_recorded(cuda):
+    fake, logs = cuda(), []
+
+    def waits():
+        fake.work()
+        if fake.mode == "warn":
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally at …)", stacklevel=1)
+
+    replayed = Replayed(waits, CUDA, logs.append, "it")
+    for _ in range(WARM_UP + 4):
+        replayed()
+    assert fake.said == ["run"] * (WARM_UP + 4)
+    assert logs == ["it runs without a CUDA graph: the host waits for the device in the middle of it"]
+    assert fake.mode == "default"
+
+
+@pytest.mark.parametrize("name", sorted(catalogue("optimizer")))
+def test_optimizers_that_count_on_the_host_are_not_recorded(name):
+    component = catalogue("optimizer")[name]
+    optimizer = component.load()([torch.zeros(2)], **component.resolve({}))
+    before = is_recordable(optimizer)
+    assert before == (name == "sgd")
+    graph.make_recordable(optimizer, CPU)
+    assert is_recordable(optimizer) == before, "the CPU has nothing to record"
+    graph.make_recordable(optimizer, CUDA)
+    capturable = any("capturable" in group for group in optimizer.param_groups)
+    assert is_recordable(optimizer) == (capturable or name == "sgd")
