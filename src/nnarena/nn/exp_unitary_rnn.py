@@ -15,9 +15,9 @@ from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
 from nnarena.nn.recurrent import Recurrent
-from nnarena.nn.unitary_rnn import Pair, complex_step, real_form
+from nnarena.nn.unitary_rnn import Pair, complex_step
 
-Constants = tuple[Tensor, Tensor, Tensor]
+Constants = tuple[Tensor, Pair, Tensor]
 
 
 class ExpUnitaryRNN(Recurrent):
@@ -111,7 +111,7 @@ class ExpUnitaryRNN(Recurrent):
 
     def constants(self) -> Constants:
         turned = self.recurrent_matrix().t()
-        return torch.cat(self.input_matrix()), real_form(turned.real, turned.imag), self.bias
+        return torch.cat(self.input_matrix()), (turned.real, turned.imag), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return nn.functional.linear(x, constants[0])

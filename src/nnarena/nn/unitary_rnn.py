@@ -17,8 +17,8 @@ from nnarena.nn.head import SequenceModel
 from nnarena.nn.recurrent import Recurrent
 
 EPSILON = 0.01  # what modReLU adds to every modulus
-Constants = tuple[Tensor, Tensor, Tensor | None]
 Pair = tuple[Tensor, Tensor]
+Constants = tuple[Tensor, Tensor | Pair, Tensor | None]
 
 
 class UnitaryRNN(Recurrent):
@@ -133,7 +133,7 @@ class UnitaryRNN(Recurrent):
 
     def constants(self) -> Constants:
         matrix = self._matrix()
-        return self.weight_ih, (real_form(matrix[0], matrix[1]) if self.complex else matrix[0]), self.bias
+        return self.weight_ih, ((matrix[0], matrix[1]) if self.complex else matrix[0]), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return nn.functional.linear(x, constants[0])
@@ -141,7 +141,7 @@ class UnitaryRNN(Recurrent):
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor | Pair) -> tuple[Tensor | Pair, Tensor]:
         _, matrix, bias = constants
-        if isinstance(state, Tensor):
+        if isinstance(state, Tensor) and isinstance(matrix, Tensor):
             z = u + state @ matrix
             h = z if bias is None else z * modrelu_scale(z.abs(), bias)
             return h, h
@@ -174,19 +174,18 @@ def _turn(h: Tensor, angle: Tensor) -> Tensor:
     return torch.stack([re * cos - im * sin, re * sin + im * cos])
 
 
-def real_form(re: Tensor, im: Tensor) -> Tensor:
-    """The (2H, 2H) real matrix that does to rows [Re h, Im h] what the complex one, (H, H), does to rows h."""
-    return torch.cat([torch.cat([re, im], 1), torch.cat([-im, re], 1)])
-
-
 def modrelu_scale(modulus: Tensor, bias: Tensor) -> Tensor:
     """What modReLU multiplies z by: relu(n + bias) / n with n = |z| + 0.01."""
     return (1 + bias / (modulus + EPSILON)).relu()
 
 
-def complex_step(matrix: Tensor, bias: Tensor | None, u: Tensor, state: Pair) -> Pair:
-    """modReLU(W h + u) in real numbers: `matrix` is the real form of W transposed, u is [Re, Im], (B, 2H)."""
-    re, im = (u + torch.cat(state, -1) @ matrix).chunk(2, -1)
+def complex_step(matrix: Pair, bias: Tensor | None, u: Tensor, state: Pair) -> Pair:
+    """modReLU(W h + u) in real numbers: `matrix` is W transposed, u is [Re, Im], (B, 2H)."""
+    (A, B), (re, im), (u_re, u_im) = matrix, state, u.chunk(2, -1)
+    re, im = (
+        torch.addmm(torch.addmm(u_re, re, A), im, B, alpha=-1),
+        torch.addmm(torch.addmm(u_im, re, B), im, A),
+    )
     if bias is None:
         return re, im
     # The slope of a root is infinite at zero, and zeros are common: an input of zeros to a fresh state.

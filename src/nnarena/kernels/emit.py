@@ -1,0 +1,385 @@
+"""From tiles to the text of a Triton kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from nnarena.kernels.index import Axis, Index
+from nnarena.kernels.plan import Plan
+from nnarena.kernels.tiles import MAPS, Carry, Program, Ref, Source, Tile, Value, padded
+
+HEADER = '''"""Made by nnarena.kernels; do not edit."""
+
+import triton
+import triton.language as tl
+
+from nnarena.kernels.maths import sigmoid, tanh
+
+'''
+
+
+@dataclass(frozen=True)
+class Store:
+    """A value that is written at every step."""
+
+    source: Source
+    index: Index
+    value: Value
+
+
+@dataclass(frozen=True)
+class Held:
+    """A piece of what is carried: where it starts from, what it is after the step, and where it ends, if anywhere."""
+
+    carry: Carry
+    piece: tuple[int, ...]
+    start: tuple[Source, Index]
+    value: Value
+    axes: tuple[Axis, ...]
+    end: tuple[Source, Index] | None = None
+    first: tuple[Source, Index] | None = None  # where the start is copied to before the loop
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What is added up over all steps, and written once at the end."""
+
+    source: Source
+    index: Index
+    terms: list[Value]
+    axes: tuple[Axis, ...]
+
+
+@dataclass
+class Kernel:
+    """All that a kernel does. Memory of a time-dependent source is (seeds, batch, steps, …)."""
+
+    name: str
+    program: Program
+    plan: Plan
+    backward: bool
+    stores: list[Store] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    sums: list[Sum] = field(default_factory=list)
+
+
+def arguments(kernel: Kernel) -> list[str]:
+    """The names of the memory that a kernel is called with, in order."""
+    names: dict[str, None] = {}
+    for source in _sources(kernel):
+        names.setdefault(source.name)
+    return sorted(names, key=lambda name: (name.rstrip("0123456789"), int(name.lstrip("abcdefghijklmnopqrstuvwxyz_") or 0)))
+
+
+def _sources(kernel: Kernel) -> Iterable[Source]:
+    needed = needed_tiles(kernel)
+    for tile in kernel.program.tiles:
+        if tile.op == "load" and tile in needed:
+            yield tile.detail[0]
+    for store in kernel.stores:
+        yield store.source
+    for held in kernel.held:
+        yield held.start[0]
+        for place in (held.end, held.first):
+            if place:
+                yield place[0]
+    for total in kernel.sums:
+        yield total.source
+
+
+def needed_tiles(kernel: Kernel) -> set[Tile]:
+    """The tiles that something which is written depends on."""
+    todo = [store.value for store in kernel.stores] + [held.value for held in kernel.held]
+    todo += [term for total in kernel.sums for term in total.terms]
+    found: set[Tile] = set()
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Ref) and value.tile not in found:
+            found.add(value.tile)
+            todo.extend(value.tile.args)
+    return found
+
+
+def emit(kernel: Kernel) -> str:
+    return HEADER + "\n" + Writer(kernel).text() + "\n"
+
+
+class Writer:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.program, self.plan = kernel, kernel.program, kernel.plan
+        self.rows = self.plan.rows
+        self.lines: list[str] = []
+        self.indent = 1
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def text(self) -> str:
+        kernel, needed = self.kernel, needed_tiles(self.kernel)
+        names = arguments(kernel)
+        tiles = [tile for tile in self.program.tiles if tile in needed]
+        for number, tile in enumerate(tiles):
+            tile.name = f"v{number}"
+        signature = ", ".join([*names, "T", "B", "precision: tl.constexpr"])
+        self.lines += ['@triton.jit(do_not_specialize=["T", "B"])', f"def {kernel.name}({signature}):"]
+        self.line("seed = tl.program_id(1).to(tl.int64)")
+        if self.rows > 1:
+            self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
+            self.line("live = wanted < B")
+            self.line("row = seed * B + tl.minimum(wanted, B - 1)")
+        else:
+            self.line("row = seed * B + tl.program_id(0)")
+        for tile in tiles:
+            if tile.steady:
+                self.compute(tile)
+        for held in kernel.held:
+            self.line(f"{name_of(held.carry, held.piece)} = {self.loaded(*held.start, held.axes, live=kernel.backward)}")
+            if held.first:
+                self.stored(*held.first, name_of(held.carry, held.piece), held.axes, time="0")
+        for number, total in enumerate(kernel.sums):
+            self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
+        moving, placed = ahead(tiles)
+        for tile in moving:
+            self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
+        self.line("for step in range(T):")
+        self.indent += 1
+        self.line(f"t = {'T - 1 - step' if kernel.backward else 'step'}")
+        for tile in moving:
+            self.line(f"{tile.name} = next_{tile.name}")
+        if moving:
+            self.line(f"later = {'tl.maximum(t - 1, 0)' if kernel.backward else 'tl.minimum(t + 1, T - 1)'}")
+        for tile in moving:
+            self.line(f"next_{tile.name} = {self.load(tile, 'later')}")
+        for tile in tiles:
+            for load in placed.get(tile, []):
+                self.line(f"{load.name} = {self.load(load, 't')}")
+            if not tile.steady and tile.op not in ("load", "carry"):
+                self.compute(tile)
+            elif tile.op == "carry":
+                self.line(f"{tile.name} = {name_of(*tile.detail)}")
+        for store in kernel.stores:
+            axes = axes_of(store.index)
+            self.stored(store.source, store.index, self.whole(store.value, self.with_rows(axes)), axes, time="t")
+        for number, total in enumerate(kernel.sums):
+            axes = self.sum_axes(total)
+            for term in total.terms:
+                self.line(f"sum{number} += {self.whole(term, axes)}")
+        for held in kernel.held:
+            self.line(f"new_{name_of(held.carry, held.piece)} = {self.whole(held.value, self.with_rows(held.axes))}")
+        for held in kernel.held:
+            self.line(f"{name_of(held.carry, held.piece)} = new_{name_of(held.carry, held.piece)}")
+        self.indent -= 1
+        for held in kernel.held:
+            if held.end:
+                self.stored(*held.end, name_of(held.carry, held.piece), held.axes)
+        for number, total in enumerate(kernel.sums):
+            text = f"sum{number}"
+            if self.program.batch in self.sum_axes(total):
+                text = f"tl.sum({text}, 0)"
+            self.stored_sum(total, text)
+        return "\n".join(self.lines)
+
+    # Tiles
+
+    def compute(self, tile: Tile) -> None:
+        match tile.op:
+            case "load":
+                text = self.load(tile, "0")
+            case "map":
+                text = MAPS[tile.detail].text.format(*(self.operand(arg, tile.axes) for arg in tile.args))
+            case "sum" | "max":
+                text = self.reduction(tile)
+            case "dot":
+                text = self.dot(tile)
+            case "equals":
+                axis, start = tile.detail
+                place = self.along(axis, tile.axes)
+                text = f"tl.where({self.operand(tile.args[0], tile.axes)} == {place} + {start}, 1.0, 0.0)"
+            case other:
+                raise AssertionError(other)
+        self.line(f"{tile.name} = {text}")
+
+    def reduction(self, tile: Tile) -> str:
+        (ref,) = tile.args
+        neutral = "0.0" if tile.op == "sum" else "float('-inf')"
+        text = self.masked(ref, tile.detail, neutral)
+        for place in sorted((ref.axes.index(axis) for axis in tile.detail), reverse=True):
+            text = f"tl.{tile.op}({text}, {place})"
+        return text
+
+    def dot(self, tile: Tile) -> str:
+        left, right = tile.args
+        rows, inner, columns = tile.detail
+        a = self.matrix(left, rows, inner, inner)
+        b = self.matrix(right, inner, columns, inner)
+        text = f"tl.dot({a}, {b}, input_precision=precision)"
+        if len(rows) == 1 and len(columns) == 1:
+            return text
+        return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
+
+    def matrix(self, ref: Ref, rows: tuple[Axis, ...], columns: tuple[Axis, ...], inner: tuple[Axis, ...]) -> str:
+        text = self.masked(ref, inner, "0.0")
+        wanted = (*rows, *columns)
+        order = tuple(ref.axes.index(axis) for axis in wanted)
+        if order != tuple(range(len(order))):
+            text = f"tl.permute({text}, {order})"
+        if len(rows) == 1 and len(columns) == 1:
+            return text
+        return f"tl.reshape({text}, ({padded(rows)}, {padded(columns)}))"
+
+    def masked(self, ref: Ref, axes: Iterable[Axis], fill: str) -> str:
+        """A tile with `fill` beyond the size of these axes."""
+        dirty = [
+            axis
+            for axis in axes
+            if axis is not self.program.batch
+            and axis.size != axis.pad
+            and not (fill == "0.0" and axis in ref.clean)
+        ]
+        if not dirty:
+            return ref.tile.name
+        inside = " & ".join(f"({self.along(axis, ref.axes)} < {axis.size})" for axis in dirty)
+        return f"tl.where({inside}, {ref.tile.name}, {fill})"
+
+    def operand(self, value: Value, axes: Sequence[Axis]) -> str:
+        """A value with a dimension for each of these axes."""
+        if not isinstance(value, Ref):
+            return number(value)
+        text, order = value.tile.name, [axis for axis in axes if axis in value.axes]
+        places = tuple(value.axes.index(axis) for axis in order)
+        if places != tuple(range(len(places))):
+            text = f"tl.permute({text}, {places})"
+        if len(order) == len(axes) or not order:
+            return text
+        return f"{text}[{', '.join(':' if axis in value.axes else 'None' for axis in axes)}]"
+
+    def whole(self, value: Value, axes: Sequence[Axis]) -> str:
+        """A value in the full shape of these axes."""
+        shape = self.shape(axes)
+        if not isinstance(value, Ref):
+            return f"tl.full({shape}, {number(value)}, tl.float32)" if axes else number(value)
+        text = self.operand(value, axes)
+        if set(axes) == set(value.axes):
+            return text
+        return f"tl.broadcast_to({text}, {shape})" if value.axes else f"tl.zeros({shape}, tl.float32) + {text}"
+
+    # Memory
+
+    def with_rows(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return (*self.program.batch_axes, *axes)
+
+    def sum_axes(self, total: Sum) -> tuple[Axis, ...]:
+        rows = all(isinstance(term, Ref) and self.program.batch in term.axes for term in total.terms)
+        return self.with_rows(total.axes) if rows else total.axes
+
+    def shape(self, axes: Iterable[Axis]) -> str:
+        sizes = [str(axis.pad) for axis in axes]
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def along(self, axis: Axis, axes: Sequence[Axis]) -> str:
+        text = f"tl.arange(0, {axis.pad})"
+        return text if len(axes) == 1 else f"{text}[{', '.join(':' if other is axis else 'None' for other in axes)}]"
+
+    def place(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> tuple[str, list[str]]:
+        """A pointer for every element, and the conditions under which it is there."""
+        numel, terms, inside = 1, [], []
+        for size in source.shape:
+            numel *= size
+        stride = numel
+        for part, size in zip(index, source.shape, strict=True):
+            stride //= size
+            if part.offset:
+                terms.append(str(part.offset * stride))
+            for axis, step in part.terms:
+                terms.append(f"{self.along(axis, axes)} * {step * stride}")
+                if axis.size != axis.pad:
+                    inside.append(f"({self.along(axis, axes)} < {axis.size})")
+        if source.rows:
+            base = "row"
+            if source.time:
+                length = f"(T + {source.extra})" if source.extra else "T"
+                shift = f" + {source.shift}" if source.shift else ""
+                base = f"(row * {length} + {time}{shift})"
+            text = f"{base} * {numel}"
+            if self.rows > 1:
+                text = f"({text})[{', '.join([':'] + ['None'] * (len(axes) - 1))}]" if len(axes) > 1 else f"({text})"
+        else:
+            text = f"seed * {numel}"
+        return " + ".join([source.name, text, *terms]), inside
+
+    def load(self, tile: Tile, time: str) -> str:
+        source, index = tile.detail
+        pointer, inside = self.place(source, index, tile.axes, time)
+        if source.dead and self.rows > 1:
+            inside.append(self.alive(tile.axes))
+        kind = "0" if source.kind in ("int", "bool") else "0.0"
+        text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
+        return f"{text} != 0" if source.kind == "bool" else text
+
+    def loaded(self, source: Source, index: Index, axes: tuple[Axis, ...], live: bool) -> str:
+        """What is carried, as it is at the start; gradients of samples that are not there are zero."""
+        with_rows = self.with_rows(axes)
+        pointer, inside = self.place(source, index, with_rows, "0")
+        if live and self.rows > 1:
+            inside.append(self.alive(with_rows))
+        return f"tl.load({pointer}, mask={' & '.join(inside)}, other=0.0)" if inside else f"tl.load({pointer})"
+
+    def stored(self, source: Source, index: Index, text: str, axes: Sequence[Axis], time: str = "0") -> None:
+        with_rows = self.with_rows(axes)
+        pointer, inside = self.place(source, index, with_rows, time)
+        if self.rows > 1:
+            inside.append(self.alive(with_rows))
+        mask = f", mask={' & '.join(inside)}" if inside else ""
+        self.line(f"tl.store({pointer}, {text}{mask})")
+
+    def stored_sum(self, total: Sum, text: str) -> None:
+        """Every program has its own place: sums of programs are added afterwards, in an order that is always the same."""
+        pointer, inside = self.place(total.source, total.index, total.axes, "0")
+        numel = 1
+        for size in total.source.shape:
+            numel *= size
+        pointer = f"{pointer} + (tl.program_id(0).to(tl.int64) * tl.num_programs(1)) * {numel}"
+        mask = f", mask={' & '.join(inside)}" if inside else ""
+        self.line(f"tl.store({pointer}, {text}{mask})")
+
+    def alive(self, axes: Sequence[Axis]) -> str:
+        return "live" if len(axes) == 1 else f"live[{', '.join([':'] + ['None'] * (len(axes) - 1))}]"
+
+
+def ahead(tiles: list[Tile]) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
+    """Memory is slow: what is needed early in a step is loaded during the step before, the rest two products ahead.
+
+    Returns the loads of the first kind, and those of the second by the tile before whose turn they are issued.
+    """
+    first: dict[Tile, int] = {}
+    for place, tile in enumerate(tiles):
+        for arg in tile.args:
+            if isinstance(arg, Ref):
+                first.setdefault(arg.tile, place)
+    products = [place for place, tile in enumerate(tiles) if tile.op == "dot" and not tile.steady]
+    early: list[Tile] = []
+    placed: dict[Tile, list[Tile]] = {}
+    for tile in tiles:
+        if tile.op != "load" or tile.steady:
+            continue
+        before = [place for place in products if place < first.get(tile, 0)]
+        if len(before) < 3:
+            early.append(tile)
+        else:
+            placed.setdefault(tiles[before[-2]], []).append(tile)
+    return early, placed
+
+
+def axes_of(index: Index) -> tuple[Axis, ...]:
+    return tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
+
+
+def name_of(carry: Carry, piece: tuple[int, ...]) -> str:
+    return "_".join([carry.name, *map(str, piece)])
+
+
+def number(value: float | bool) -> str:
+    if isinstance(value, bool):
+        return str(value)
+    return f"float('{value}')" if value != value or abs(value) == float("inf") else repr(float(value))

@@ -1,0 +1,229 @@
+"""Compiled loops at work: memory, launches, gradients, and populations.
+
+S seeds, B batch, T steps. Every tensor here has the seeds in front; `torch.vmap` over a recurrence folds its dimension
+into them, so that a population of models is one launch.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnarena.core.files import write_text
+from nnarena.kernels.compile import Compiled
+
+
+class Loop:
+    """The kernels of one cell, ready to be launched."""
+
+    def __init__(self, compiled: Compiled, constants: int, inputs: int, state: int) -> None:
+        self.compiled, self.plan = compiled, compiled.plan
+        self.counts = (constants, inputs, state)
+        self.kept = sorted({*compiled.forward_arguments} - {*_given(self.counts)} - {"output"})
+
+    def parts(self, tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        constants, inputs, _ = self.counts
+        return tensors[:constants], tensors[constants : constants + inputs], tensors[constants + inputs :]
+
+    def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
+        """Run all steps. Returns all memory by name."""
+        names = self.compiled.forward_arguments if training else self.compiled.inference_arguments
+        memory = self._memory(tensors)
+        self._allocate(memory, names)
+        text = self.compiled.forward if training else self.compiled.inference
+        self._launch(text, "forward", [memory[name] for name in names], memory, self.compiled.warps[not training])
+        return memory
+
+    def output(self, memory: dict[str, Tensor]) -> Tensor:
+        place = self.compiled.output
+        return memory[place] if place == "output" else memory[place][:, :, 1:]
+
+    def ends(self, memory: dict[str, Tensor]) -> list[Tensor]:
+        """The state after the last step."""
+        parts = range(self.counts[2])
+        return [memory[f"hist{i}"][:, :, -1] if f"hist{i}" in memory else memory[f"end{i}"] for i in parts]
+
+    def backward(
+        self, tensors: Sequence[Tensor], kept: Sequence[Tensor], pull: Tensor, ends: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """The gradients of all tensors, None for those that have none."""
+        compiled = self.compiled
+        memory = self._memory(tensors) | dict(zip(self.kept, kept, strict=True))
+        memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
+        programs = -(-self._sizes(memory)[1] // self.plan.rows)
+        self._allocate(memory, compiled.backward_arguments, programs)
+        arguments = [memory[name] for name in compiled.backward_arguments]
+        self._launch(compiled.backward, "backward", arguments, memory, compiled.warps[2])
+        gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
+        for gemm in compiled.gemms:
+            left, right = (_flat(memory[name], name) for name in (gemm.left, gemm.right))
+            product = right.mT @ left if gemm.turned else left.mT @ right
+            product = product if gemm.scale == 1 else gemm.scale * product
+            known = gradients.get(f"dc{gemm.constant}")
+            gradients[f"dc{gemm.constant}"] = product if known is None else known + product
+        constants, inputs, state = self.counts
+        return [
+            *(gradients.get(f"dc{i}") for i in range(constants)),
+            *(memory.get(f"du{i}") for i in range(inputs)),
+            *(memory[f"dstart{i}"] for i in range(state)),
+        ]
+
+    def _memory(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+        constants, inputs, state = self.parts(tensors)
+        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(constants)}
+        memory |= {f"u{i}": tensor.contiguous() for i, tensor in enumerate(inputs)}
+        return memory | {f"start{i}": tensor.contiguous() for i, tensor in enumerate(state)}
+
+    def _sizes(self, memory: dict[str, Tensor]) -> tuple[int, int, int]:
+        seeds, batch, steps = memory["u0"].shape[:3]
+        return seeds, batch, steps
+
+    def _allocate(self, memory: dict[str, Tensor], names: Sequence[str], programs: int = 1) -> None:
+        seeds, batch, steps = self._sizes(memory)
+        for name in names:
+            if name in memory:
+                continue
+            shape = self.compiled.shapes[name]
+            if name.startswith("dc"):
+                size: tuple[int, ...] = (programs, seeds)
+            elif name.startswith(("end", "dstart")):
+                size = (seeds, batch)
+            else:
+                size = (seeds, batch, steps + name.startswith("hist"))
+            memory[name] = torch.empty((*size, *shape), device=memory["u0"].device, dtype=torch.float32)
+
+    def _launch(
+        self, text: str, name: str, arguments: list[Tensor], memory: dict[str, Tensor], warps: int
+    ) -> None:
+        seeds, batch, steps = self._sizes(memory)
+        kernel = load_kernel(text, name)
+        grid = (-(-batch // self.plan.rows), seeds)
+        with torch.device(memory["u0"].device) if memory["u0"].is_cpu else torch.cuda.device(memory["u0"].device):
+            # the interpreter, which is for tests on a CPU, knows one precision
+            precision = "ieee" if memory["u0"].is_cpu else self.plan.precision
+            kernel[grid](*arguments, steps, batch, precision, num_warps=warps)
+
+
+def _given(counts: tuple[int, int, int]) -> list[str]:
+    return [f"{name}{i}" for name, count in zip(("c", "u", "start"), counts, strict=True) for i in range(count)]
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """Truth values and whole numbers in a type that kernels read."""
+    if tensor.is_floating_point():
+        return tensor.contiguous()
+    return tensor.to(torch.int8 if tensor.dtype == torch.bool else torch.int32).contiguous()
+
+
+def _flat(memory: Tensor, name: str) -> Tensor:
+    """(S, B, T, …) → (S, B · T, …); of a history, the states before each step."""
+    memory = memory[:, :, :-1] if name.startswith("hist") else memory
+    return memory.flatten(1, 2)
+
+
+class Forward(torch.autograd.Function):
+    """(loop, training, tensors…) → output, last state…, and what the way back needs."""
+
+    @staticmethod
+    def forward(loop: Loop, training: bool, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        memory = loop.forward(tensors, training)
+        kept = [memory[name] for name in loop.kept] if training else []
+        return (loop.output(memory), *loop.ends(memory), *kept)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.loop, training, *tensors = inputs
+        state = ctx.loop.counts[2]
+        kept = output[1 + state :]
+        ctx.mark_non_differentiable(*kept)
+        if training:
+            ctx.save_for_backward(*tensors, *kept)
+        ctx.count = len(tensors)
+
+    @staticmethod
+    def backward(ctx: Any, pull: Tensor, *pulls: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        tensors, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        ends = pulls[: ctx.loop.counts[2]]
+        gradients = Backward.apply(ctx.loop, len(kept), *tensors, *kept, pull, *ends)
+        needed = ctx.needs_input_grad[2:]
+        return None, None, *(part if wanted else None for part, wanted in zip(gradients, needed, strict=True))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
+        folded = [_folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
+        return _unfolded(info.batch_size, Forward.apply(loop, training, *folded))
+
+
+class Backward(torch.autograd.Function):
+    """The way back, as a function of its own so that `torch.vmap` folds it too."""
+
+    @staticmethod
+    def forward(loop: Loop, kept: int, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        count = sum(loop.counts)
+        given, memory = tensors[:count], tensors[count : count + kept]
+        pull, *ends = tensors[count + kept :]
+        gradients = loop.backward(given, memory, pull, ends)
+        # a constant that nothing depends on has a gradient of zeros
+        return tuple(
+            torch.zeros_like(tensor) if part is None else part for part, tensor in zip(gradients, given, strict=True)
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *pulls: Tensor) -> Any:  # type: ignore[override]
+        raise RuntimeError("A fused recurrence has no second derivative: use backend='eager'.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, kept: int, *tensors: Tensor) -> Any:  # type: ignore[override]
+        folded = [_folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
+        return _unfolded(info.batch_size, Backward.apply(loop, kept, *folded))
+
+
+def _folded(size: int, dim: int | None, tensor: Tensor) -> Tensor:
+    """The mapped dimension becomes a part of the seeds."""
+    tensor = tensor.unsqueeze(0).expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    return tensor.flatten(0, 1)
+
+
+def _unfolded(size: int, outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    parts = tuple(output.unflatten(0, (size, -1)) for output in outputs)
+    return parts, (0,) * len(parts)
+
+
+@functools.cache
+def load_kernel(text: str, name: str) -> Any:
+    """The kernel of this text. Triton reads source from files, and keeps what it compiled on disk by it."""
+    path = cache_folder() / f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:24]}.py"
+    if not path.exists():
+        write_text(path, text)
+    spec = importlib.util.spec_from_file_location(f"nnarena_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Where the texts of kernels lie: `$NNARENA_CACHE`, or the user's cache, or a folder of this process."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(os.environ.get("NNARENA_CACHE") or Path(home) / "nnarena") / "kernels"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="nnarena-"))

@@ -1,0 +1,277 @@
+"""Tiles: the small program that a kernel runs at every step.
+
+A tile is a block of numbers with named axes, BATCH first where it has one. It is made by one operation from other
+tiles, and it is made once: whoever wants the same numbers again along other axes gets a `Ref` that renames them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nnarena.kernels.index import Axis, Index, Straddle
+
+Kind = Literal["float", "bool", "int"]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Numbers that lie in memory: a constant, an input, a saved value, or a gradient that comes in.
+
+    shape   of one sample at one time
+    rows    whether every sample has its own
+    time    whether every step has its own; memory then has room for T + `extra` steps, and `shift` places later than t
+            is where it is read
+    dead    whether it is zero for rows without a sample, which else hold the last sample once more
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    rows: bool
+    time: bool
+    shift: int = 0
+    extra: int = 0
+    kind: Kind = "float"
+    dead: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """Numbers that a program holds from step to step, in pieces: `cuts` are the seams of each dimension, `pads` what the pieces
+    between them are padded to."""
+
+    name: str
+    shape: tuple[int, ...]
+    cuts: tuple[tuple[int, ...], ...]
+    pads: tuple[tuple[int, ...], ...]
+
+
+@dataclass(eq=False)
+class Tile:
+    """op      load, carry, map, sum, max, dot or equals
+    args    Refs and plain numbers
+    axes    as they were called when the tile was made
+    detail  what the operation needs to know besides
+    steady  the same at every step
+    clean   axes beyond whose size the padding is known to hold zeros
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    axes: tuple[Axis, ...]
+    detail: Any = None
+    steady: bool = False
+    clean: frozenset[Axis] = frozenset()
+    kind: Kind = "float"
+    name: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tile whose axes are called by other names."""
+
+    tile: Tile
+    axes: tuple[Axis, ...]
+
+    def renamed(self, names: dict[Axis, Axis]) -> Ref:
+        return Ref(self.tile, tuple(names.get(axis, axis) for axis in self.axes))
+
+    @property
+    def clean(self) -> frozenset[Axis]:
+        return frozenset(new for old, new in zip(self.tile.axes, self.axes, strict=True) if old in self.tile.clean)
+
+
+Value = Ref | float | bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an operation on single numbers is written in Triton, and carried out on numbers known beforehand."""
+
+    text: str
+    fold: Callable[..., Any]
+    keeps_zero: bool = False  # zeros in, zero out
+    kind: Kind = "float"
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+MAPS = {
+    "add": Rule("{0} + {1}", lambda a, b: a + b, True),
+    "sub": Rule("{0} - {1}", lambda a, b: a - b, True),
+    "mul": Rule("{0} * {1}", lambda a, b: a * b, True),
+    "div": Rule("{0} / {1}", lambda a, b: a / b),
+    "neg": Rule("-{0}", lambda a: -a, True),
+    "abs": Rule("tl.abs({0})", abs, True),
+    "exp": Rule("tl.exp({0})", math.exp),
+    "log": Rule("tl.log({0})", math.log),
+    "log1p": Rule("tl.log(1.0 + {0})", math.log1p, True),
+    "expm1": Rule("tl.exp({0}) - 1.0", math.expm1, True),
+    "sqrt": Rule("tl.sqrt({0})", math.sqrt, True),
+    "rsqrt": Rule("1.0 / tl.sqrt({0})", lambda a: 1 / math.sqrt(a)),
+    "reciprocal": Rule("1.0 / {0}", lambda a: 1 / a),
+    "sin": Rule("tl.sin({0})", math.sin, True),
+    "cos": Rule("tl.cos({0})", math.cos),
+    "erf": Rule("tl.erf({0})", math.erf, True),
+    "tanh": Rule("tanh({0})", math.tanh, True),
+    "sigmoid": Rule("sigmoid({0})", _sigmoid),
+    "relu": Rule("tl.maximum({0}, 0.0)", lambda a: max(a, 0.0), True),
+    "maximum": Rule("tl.maximum({0}, {1})", max, True),
+    "minimum": Rule("tl.minimum({0}, {1})", min, True),
+    "sign": Rule("tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, 0.0))", lambda a: (a > 0) - (a < 0), True),
+    "where": Rule("tl.where({0}, {1}, {2})", lambda c, a, b: a if c else b),
+    "gt": Rule("{0} > {1}", lambda a, b: a > b, kind="bool"),
+    "ge": Rule("{0} >= {1}", lambda a, b: a >= b, kind="bool"),
+    "lt": Rule("{0} < {1}", lambda a, b: a < b, kind="bool"),
+    "le": Rule("{0} <= {1}", lambda a, b: a <= b, kind="bool"),
+    "eq": Rule("{0} == {1}", lambda a, b: a == b, kind="bool"),
+    "ne": Rule("{0} != {1}", lambda a, b: a != b, kind="bool"),
+    "and": Rule("{0} & {1}", lambda a, b: a and b, kind="bool"),
+    "or": Rule("{0} | {1}", lambda a, b: a or b, kind="bool"),
+    "not": Rule("~{0}", lambda a: not a, kind="bool"),
+}
+
+
+class Program:
+    """Tiles in the order in which they can be computed, and what makes new ones."""
+
+    def __init__(self, rows: int) -> None:
+        self.tiles: list[Tile] = []
+        self.batch = Axis(rows)  # one row a sample; where there is only one, no tile has the axis
+        self.order: dict[Axis, int] = {self.batch: -1}
+        self.turned: dict[tuple[Tile, tuple[Axis, ...]], Tile] = {}
+
+    def _make(self, tile: Tile) -> Ref:
+        self.tiles.append(tile)
+        return Ref(tile, tile.axes)
+
+    def _sorted(self, axes: set[Axis]) -> tuple[Axis, ...]:
+        for axis in axes:
+            self.order.setdefault(axis, len(self.order))
+        return tuple(sorted(axes, key=self.order.__getitem__))
+
+    @property
+    def batch_axes(self) -> tuple[Axis, ...]:
+        return (self.batch,) if self.batch.size > 1 else ()
+
+    def load(self, source: Source, index: Index) -> Ref:
+        found = tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
+        axes = (*(self.batch_axes if source.rows else ()), *found)
+        for axis in found:
+            self.order.setdefault(axis, len(self.order))
+        return self._make(
+            Tile("load", (), axes, (source, index), not source.time, frozenset(found), source.kind)
+        )
+
+    def carry(self, carry: Carry, piece: tuple[int, ...], axes: tuple[Axis, ...]) -> Ref:
+        for axis in axes:
+            self.order.setdefault(axis, len(self.order))
+        return self._make(Tile("carry", (), (*self.batch_axes, *axes), (carry, piece)))
+
+    def map(self, name: str, *args: Value) -> Value:
+        """An operation on single numbers, with what is known beforehand worked out."""
+        rule = MAPS[name]
+        if not any(isinstance(arg, Ref) for arg in args):
+            return rule.fold(*args)
+        known = _simplify(name, args)
+        if known is not None:
+            return known
+        refs = [arg for arg in args if isinstance(arg, Ref)]
+        axes = self._sorted({axis for ref in refs for axis in ref.axes})
+        zero_constants = all(isinstance(arg, Ref) or arg == 0 for arg in args)
+        clean: frozenset[Axis] = frozenset()
+        if rule.keeps_zero and (zero_constants or name == "mul"):
+            clean = frozenset(axis for axis in axes if all(axis in ref.clean for ref in refs))
+        kind: Kind = rule.kind
+        return self._make(Tile("map", args, axes, name, all(ref.tile.steady for ref in refs), clean, kind))
+
+    def reduce(self, op: Literal["sum", "max"], value: Value, axes: tuple[Axis, ...]) -> Value:
+        count = math.prod(axis.size for axis in axes)
+        if not isinstance(value, Ref):
+            return value * count if op == "sum" else value
+        missing = [axis for axis in axes if axis not in value.axes]
+        if op == "sum" and missing:
+            value = self.map("mul", value, float(math.prod(axis.size for axis in missing)))
+            assert isinstance(value, Ref)
+        gone = tuple(axis for axis in axes if axis in value.axes)
+        if not gone:
+            return value
+        left = tuple(axis for axis in value.axes if axis not in gone)
+        clean = frozenset(axis for axis in left if axis in value.clean) if op == "sum" else frozenset()
+        return self._make(Tile(op, (value,), left, gone, value.tile.steady, clean))
+
+    def product(self, left: Value, right: Value, inner: tuple[Axis, ...]) -> Value:
+        """Σ over the inner axes of left · right, on the matrix units where the sizes allow."""
+        if isinstance(left, Ref) and isinstance(right, Ref):
+            rows = tuple(axis for axis in left.axes if axis not in inner)
+            columns = tuple(axis for axis in right.axes if axis not in inner)
+            whole = all(axis in left.axes and axis in right.axes for axis in inner)
+            for axis in set(rows) & set(columns) - {self.batch}:
+                if whole and padded(inner) >= 16:
+                    raise Straddle(axis, 1)  # one product for each of what both sides share, such as heads
+            if whole and not set(rows) & set(columns):
+                groups = (rows, inner, columns)
+                if all(padded(group) >= 16 for group in groups):
+                    if self.batch in columns:  # the samples stand in the rows
+                        left, right, (rows, inner, columns) = right, left, (columns, inner, rows)
+                        groups = (rows, inner, columns)
+                    left, right = self._turned(left, (*rows, *inner)), self._turned(right, (*inner, *columns))
+                    steady = left.tile.steady and right.tile.steady
+                    clean = frozenset(axis for axis in rows if axis in left.clean) | frozenset(
+                        axis for axis in columns if axis in right.clean
+                    )
+                    return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
+        return self.reduce("sum", self.map("mul", left, right), inner)
+
+    def _turned(self, ref: Ref, axes: tuple[Axis, ...]) -> Ref:
+        """What lies in memory is read in the order in which it is wanted, instead of being turned round."""
+        if ref.tile.op != "load" or not ref.tile.steady or ref.axes == axes or set(ref.axes) != set(axes):
+            return ref
+        own = tuple(ref.tile.axes[ref.axes.index(axis)] for axis in axes)
+        key = (ref.tile, own)
+        if key not in self.turned:
+            tile = ref.tile
+            self.turned[key] = self._make(Tile("load", (), own, tile.detail, True, tile.clean, tile.kind)).tile
+        return Ref(self.turned[key], axes)
+
+    def equals(self, value: Ref, axis: Axis, start: int) -> Ref:
+        """One where an integer tile has the number start + axis, else zero."""
+        axes = self._sorted({*value.axes, axis})
+        return self._make(Tile("equals", (value,), axes, (axis, start), value.tile.steady))
+
+
+def padded(axes: tuple[Axis, ...]) -> int:
+    return math.prod(axis.pad for axis in axes)
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << (size - 1).bit_length()
+
+
+def _simplify(name: str, args: tuple[Value, ...]) -> Value | None:
+    """What x + 0, 1 · x, 0 · x and their like are."""
+    if name == "where" and not isinstance(args[0], Ref):
+        return args[1] if args[0] else args[2]
+    if len(args) != 2 or name not in ("add", "sub", "mul", "div"):
+        return None
+    a, b = args
+    if isinstance(b, (int, float)) and not isinstance(b, bool):
+        if b == 0 and name in ("add", "sub"):
+            return a
+        if b == 1 and name in ("mul", "div"):
+            return a
+        if b == 0 and name == "mul":
+            return 0.0
+    if isinstance(a, (int, float)) and not isinstance(a, bool):
+        if a == 0 and name == "add":
+            return b
+        if a == 1 and name == "mul":
+            return b
+        if a == 0 and name in ("mul", "div"):
+            return 0.0
+    return None
