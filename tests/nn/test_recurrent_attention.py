@@ -305,3 +305,24 @@ def test_a_wrong_input_is_told_both_shapes(kind):
 def test_a_task_that_wants_every_step_is_refused(competitor):
     with pytest.raises(Unfit, match="it decodes one token"):
         competitor(TaskSpec(input_shape=(4, 2), output_size=2, target="values", per_step=True))
+
+
+@pytest.mark.parametrize("queries", [1, 5])
+def test_reading_units_first_is_what_torchs_lstm_reads(queries):
+    attention = make_attention()
+    native = copy.deepcopy(attention)
+    for reader in native.readers:
+        reader.backend = "native"
+    x, memory = inputs(3, queries, 4), inputs(3, 6, 4)
+    close(attention(x, memory), native(x, memory))
+    for name in dict(attention.named_parameters()):
+        ours, theirs = (
+            torch.autograd.grad(net(x, memory).square().sum(), dict(net.named_parameters())[name])[0]
+            for net in (attention, native)
+        )
+        close(ours, theirs, msg=name)
+
+
+def make_attention():
+    torch.manual_seed(0)
+    return disturb(LSTMAttention(4, 2).double())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import nnarena
+from nnarena.cli.bench import bench
 from nnarena.cli.completion import completion
 from nnarena.cli.data import data
 from nnarena.cli.doctor import doctor
@@ -40,5 +41,5 @@ def app() -> None:
     """
 
 
-for command in (run, list_, show, status, report, rerun, data, doctor, completion):
+for command in (run, list_, show, status, report, rerun, data, bench, doctor, completion):
     app.add_command(command)

@@ -78,26 +78,34 @@ class CTGRU(Recurrent):
 
     def constants(self) -> Constants:
         log_tau = torch.arange(self.scales, device=self.bias.device, dtype=self.bias.dtype) * (0.5 * math.log(10))
-        return self.weight_ih, self.weight_hh.t(), self.weight_qh.t(), self.bias, log_tau
+        U = self._scales_first(self.weight_hh).flatten(0, 2)
+        return self.weight_ih, U.t(), self.weight_qh.t(), self.bias, log_tau
+
+    def _scales_first(self, gates: Tensor) -> Tensor:
+        """(2 H M, …) → (2, M, H, …): a CPU sums over scales fastest where units are neighbours."""
+        return gates.unflatten(0, (2, self.hidden_size, self.scales)).transpose(1, 2)
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the input says of the two scales, less ln τ_i, (B, T, 2, H, M), and of q, (B, T, H); and the decay,
-        (B, T, 1, M)."""
+        """What the input says of the two scales, less ln τ_i, (B, T, 2, M, H), and of q, (B, T, H); and the decay,
+        (B, T, M, 1)."""
         W, _, _, bias, log_tau = constants
-        gates, q = nn.functional.linear(x, W, bias).split([len(W) - self.hidden_size, self.hidden_size], -1)
-        gates = gates.unflatten(-1, (2, self.hidden_size, self.scales)) - log_tau
+        log_tau, sizes = log_tau.unsqueeze(-1), [len(W) - self.hidden_size, self.hidden_size]
+        (W_g, W_q), (b_g, b_q) = W.split(sizes), bias.split(sizes)
+        offset = self._scales_first(b_g) - log_tau
+        gates = nn.functional.linear(x, self._scales_first(W_g).flatten(0, 2), offset.flatten())
         decay = (-spans_or_ones(x, timespans).unsqueeze(-1) / log_tau.exp()).exp()
-        return gates, q, decay
+        return gates.unflatten(-1, offset.shape), nn.functional.linear(x, W_q, b_q), decay
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
         _, U, U_q, _, _ = constants
         gates, q, decay = u
-        distance = gates + (state.sum(-1) @ U).view_as(gates)
-        read, store = (-distance.square()).softmax(-1).unbind(1)
-        q = (q + (read * state).sum(-1) @ U_q).tanh()
-        state = (state + store * (q.unsqueeze(-1) - state)) * decay
-        return state, state.sum(-1)
+        traces = state.mT
+        distance = gates + (traces.sum(-2) @ U).view_as(gates)
+        read, store = (-distance.square()).softmax(-2).unbind(1)
+        q = (q + (read * traces).sum(-2) @ U_q).tanh()
+        traces = (traces + store * (q.unsqueeze(-2) - traces)) * decay
+        return traces.mT, traces.sum(-2)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scales={self.scales}"

@@ -93,9 +93,10 @@ class CTRNN(Recurrent):
     def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
         _, U, _, scale, tau, solve = constants
         drive, dt = u
+        scale = scale.expand_as(drive)  # so that its gradient is summed over the batch once a step, not at every stage
 
         def slope(h: Tensor) -> Tensor:
-            return scale * (drive + h @ U).tanh() - h / tau
+            return scale * (drive + h @ U).tanh() - (h if tau == 1 else h / tau)
 
         h = solve(slope, state, dt)
         return h, h

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nnarena.kernels import chunk
+
 State = Tensor | tuple[Tensor, ...]
 
 
@@ -38,8 +40,8 @@ class Recurrent(nn.Module):
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1, not {size}.")
-        if backend not in ("auto", "native", "eager"):
-            raise ValueError(f"backend is 'auto', 'native' or 'eager', not {backend!r}.")
+        if backend not in ("auto", "native", "compiled", "eager"):
+            raise ValueError(f"backend is 'auto', 'native', 'compiled' or 'eager', not {backend!r}.")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.batch_first = batch_first
@@ -78,21 +80,22 @@ class Recurrent(nn.Module):
         if state is None:
             state = self.initial_state(x.shape[0], x)
         self._check_state(state, x)
-        done = self.native(x, state) if self.backend != "eager" else None
-        output, state = done or self._eager(x, state, timespans)
+        done = self.native(x, state) if self.backend in ("auto", "native") else None
+        output, state = done or self._loop(x, state, timespans)
         return (output if self.batch_first else output.transpose(0, 1)), state
 
-    def _eager(self, x: Tensor, state: State, timespans: Tensor | None) -> tuple[Tensor, State]:
-        """The definition: one step after the other."""
+    def _loop(self, x: Tensor, state: State, timespans: Tensor | None) -> tuple[Tensor, State]:
+        """The definition, one step after the other; on a CPU in compiled chunks where asked for or worth it."""
         constants = self.constants()
         projected = self.project(constants, x, timespans)
-        several = isinstance(projected, tuple)
-        steps = zip(*(part.unbind(1) for part in projected), strict=True) if several else projected.unbind(1)
-        outputs = []
-        for u in steps:
-            state, output = self.step(constants, u, state)
-            outputs.append(output)
-        return self.finish(constants, torch.stack(outputs, 1)), state
+        outputs, state = self.drive(self.step, constants, projected, state)
+        return self.finish(constants, outputs), state
+
+    def drive(self, step: Any, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
+        """Any step over all inputs, by this layer's backend: outputs (B, T, …) and the last state."""
+        like = projected[0] if isinstance(projected, tuple) else projected
+        compiled = self.backend == "compiled" or (self.backend == "auto" and chunk.worthwhile(like))
+        return (chunk.run if compiled else chunk.loop)(step, constants, projected, state)
 
     def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
         name = type(self).__name__

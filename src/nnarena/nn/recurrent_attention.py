@@ -17,7 +17,7 @@ from nnarena.core.spec import TaskSpec
 from nnarena.nn.init import dense
 from nnarena.nn.lstm import LSTM
 from nnarena.nn.transformer import Transformer, WideAttention
-from nnarena.nn.unitary_rnn import UnitaryRNN
+from nnarena.nn.unitary_rnn import Constants, Pair, UnitaryRNN
 
 
 class LSTMAttention(WideAttention):
@@ -36,11 +36,35 @@ class LSTMAttention(WideAttention):
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:
         q, k, v = (self._heads(part) for part in (self.query(x), self.key(memory), self.value(memory)))
         shares = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
+        if x.device.type == "cpu" and self.readers[0].backend != "native":
+            heads = zip(self.readers, shares.unbind(1), v.unbind(1), strict=True)
+            return self.output(torch.cat([read_weighted(*head) for head in heads], -1))  # type: ignore[arg-type]
         weighted = shares.unsqueeze(-1) * v.unsqueeze(2)  # (B, h, Q, K, D)
         # Every query of every sample is a sequence of its own: (B·Q, K, D).
         sequences = (part.flatten(0, 1) for part in weighted.unbind(1))
         read = [reader(sequence)[0][:, -1] for reader, sequence in zip(self.readers, sequences, strict=True)]
         return self.output(torch.cat(read, -1).unflatten(0, (len(x), -1)))
+
+
+def read_weighted(reader: LSTM, shares: Tensor, values: Tensor) -> Tensor:
+    """The last output of `reader` over a_i1 v_1, …, a_iK v_K for each i: (B, Q, K), (B, K, D) → (B, Q, H).
+
+    For a CPU. W (a v) = a (W v), so that the input halves are made from K values instead of Q·K; and the many sequences
+    lie side by side behind the few units, (H, B·Q), because neighbours in memory are worked on together.
+    """
+    told = (values @ reader.weight_ih.t()).permute(2, 1, 0).unsqueeze(-1)  # (4H, K, B, 1)
+    constants = (reader.weight_hh, reader.bias.unsqueeze(-1))
+    zeros = shares.new_zeros(reader.hidden_size, shares.shape[0] * shares.shape[1])
+    _, (h, _) = reader.drive(weighted_step, constants, (told, shares.permute(2, 0, 1).unsqueeze(0)), (zeros, zeros))
+    return h.unflatten(1, shares.shape[:2]).permute(1, 2, 0)
+
+
+def weighted_step(constants: Pair, u: Pair, state: Pair) -> tuple[Pair, Tensor]:
+    """A step of `LSTM` with the units in front: told (4H, B, 1), share (1, B, Q), state (H, B·Q) each; no output."""
+    (U, bias), (told, share), (h, c) = constants, u, state
+    i, f, g, o = ((told * share).flatten(1) + bias + U @ h).chunk(4)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return (o.sigmoid() * c.tanh(), c), h[:0]
 
 
 class RecurrentAugmentedTransformer(Transformer):
@@ -90,13 +114,18 @@ def read_pairs(reader: UnitaryRNN, queries: Tensor, values: Tensor) -> Tensor:
 
     U [q, v] = U_q q + U_v v, so that the steps are taken without ever writing down all B·Q·K pairs.
     """
-    constants = reader.constants()
     of_query, of_value = reader.weight_ih.split([queries.shape[-1], values.shape[-1]], 1)
     asked, told = queries @ of_query.t(), values @ of_value.t()
     state = reader.initial_state(asked.shape[0] * asked.shape[1], asked)
-    for value in told.unbind(1):
-        state, output = reader.step(constants, (asked + value.unsqueeze(1)).flatten(0, 1), state)
-    return output.unflatten(0, asked.shape[:2])
+    _, (re, _) = reader.drive(pair_step, (reader.constants(), asked), told, state)
+    return re.unflatten(0, asked.shape[:2])
+
+
+def pair_step(constants: tuple[Constants, Tensor], value: Tensor, state: Pair) -> tuple[Pair, Tensor]:
+    """A step of `UnitaryRNN` for every query (B, Q, 2H) beside one value (B, 2H); the state says all, so no output."""
+    cell, asked = constants
+    (re, im), _ = UnitaryRNN.step(cell, (asked + value.unsqueeze(1)).flatten(0, 1), state)
+    return (re, im), value[:, :0]
 
 
 class RecurrentAttentionTransformer(Transformer):

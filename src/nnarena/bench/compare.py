@@ -1,0 +1,153 @@
+"""Reference and competitors in turns, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nnarena.bench import peers, recurrence
+from nnarena.bench.recurrence import REFERENCE, Row, paths, prepare_population
+from nnarena.bench.timing import Step, measure, reason, side_by_side
+
+
+def compare(
+    names: list[str],
+    device: torch.device,
+    *,
+    rounds: int = 7,
+    seeds: int = 0,
+    threads: int | None = None,
+    length: int | None = None,
+    apart: bool = True,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[Row]:
+    """A row for every way to train every competitor, as soon as it is known; the reference first.
+
+    On a CPU, reference and competitor each have a process of their own (`apart`): what one did to the memory of its
+    process, such as leaving large blocks in the allocator's hands, changes the time of the other by a third or more.
+    """
+    stage = Apart if apart and device.type == "cpu" else Here
+    with stage(threads) as unit:
+        tell(f"{REFERENCE}: checking its gradient")
+        row = _checked(REFERENCE, "torch", device, length, stage(threads))
+        unit.prepare(REFERENCE, "torch", device, length)
+        yield replace(row, ratio=1.0, seconds=unit.measure(100) if device.type == "cuda" else None)
+        for name in names:
+            if name == REFERENCE:
+                continue
+            if name in peers.PEERS and not peers.PEERS[name].installed:
+                package = peers.PEERS[name].package
+                yield Row(model=name, path=package, task="add", note=f"skipped: {package} is not installed")
+                continue
+            for path in paths(name, device):
+                tell(f"{name}, {path}: checking its gradient" + (", compiling" if path == "compiled" else ""))
+                row = _checked(name, path, device, length, stage(threads))
+                if not row.note:
+                    tell(f"{name}, {path}: measuring")
+                    with stage(threads) as own:
+                        row = _timed(row, own, unit, device, rounds, length)
+                if seeds and device.type == "cuda":
+                    row = _with_population(row, seeds, device, length)
+                tell(f"{name}, {path}: " + (row.note if row.ratio is None else f"{row.ratio:.2f}"))
+                yield row
+
+
+def _checked(name: str, path: str, device: torch.device, length: int | None, stage: Here) -> Row:
+    """The check has a stage to itself: float64 would leave the allocator of a later measurement in another state."""
+    with stage:
+        return stage.check(name, path, device, length)
+
+
+def _timed(row: Row, own: Here, unit: Here, device: torch.device, rounds: int, length: int | None) -> Row:
+    try:
+        note = own.prepare(row.model, row.path, device, length)
+        ours, theirs = side_by_side(own.measure, unit.measure, rounds, device)
+    except Exception as error:
+        return replace(row, note=f"failed: {reason(error)}")
+    return replace(row, ratio=ours / theirs, seconds=ours if device.type == "cuda" else None, note=note)
+
+
+def _with_population(row: Row, seeds: int, device: torch.device, length: int | None) -> Row:
+    """The time of one of `seeds` copies that train at once; or why they do not."""
+    if row.ratio is None or row.model in peers.PEERS:
+        return row
+    try:
+        step = prepare_population(row.model, row.path, device, seeds, length)
+        per_seed = min(measure(step, device, 3) for _ in range(3)) / seeds
+    except Exception as error:
+        note = f"population: {reason(error)}"
+        return replace(row, seeds=seeds, note=f"{row.note}; {note}" if row.note else note)
+    return replace(row, seeds=seeds, per_seed=per_seed)
+
+
+class Here:
+    """Where one competitor is checked or trained: in this process."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads
+        self._step: Step | None = None
+
+    def __enter__(self) -> Here:
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or self._before)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._before)
+
+    def check(self, *what: Any) -> Row:
+        return recurrence.check(*what)
+
+    def prepare(self, name: str, path: str, device: torch.device, length: int | None) -> str:
+        self._device = device
+        self._step, note = recurrence.prepare(name, path, device, length)
+        return note
+
+    def measure(self, calls: int) -> float:
+        assert self._step is not None, "prepare comes first"
+        return measure(self._step, self._device, calls)
+
+
+class Apart(Here):
+    """The same in a process of its own."""
+
+    def __enter__(self) -> Apart:
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(self.threads,))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def check(self, *what: Any) -> Row:
+        return self._pool.submit(_check, *what).result()
+
+    def prepare(self, *what: Any) -> str:
+        return self._pool.submit(_prepare, *what).result()
+
+    def measure(self, calls: int) -> float:
+        return self._pool.submit(_measure, calls).result()
+
+
+_there: list[Here] = []  # in a process of its own: the one stage
+
+
+def _begin(threads: int | None) -> None:
+    _there.append(Here(threads).__enter__())
+
+
+def _check(*what: Any) -> Row:
+    return _there[0].check(*what)
+
+
+def _prepare(*what: Any) -> str:
+    return _there[0].prepare(*what)
+
+
+def _measure(calls: int) -> float:
+    return _there[0].measure(calls)

@@ -1,0 +1,165 @@
+"""`nnarena bench`: our speed beside the peers', as ratios in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnarena.core.errors import BadOption
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nnarena.bench.recurrence import Row
+
+PUBLISHED = "published code, TensorFlow on such a machine"
+
+
+@click.group()
+def bench() -> None:
+    """Our speed beside the peers', as ratios in one run on this machine."""
+
+
+@bench.command()
+@click.option(
+    "--models", default="", metavar="NAMES", help="Which, separated by commas; all and the peers if not said."
+)
+@click.option("--cpu", is_flag=True, help="On the CPU, even where there is a GPU.")
+@click.option("--threads", type=click.IntRange(1), help="Threads on the CPU; one a core if not said.")
+@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Measurements of each.")
+@click.option(
+    "--seeds", type=click.IntRange(0), default=16, show_default=True, help="On a GPU: copies trained at once."
+)
+@click.option("--length", type=click.IntRange(2), hidden=True, help="Steps of a sequence: for a rehearsal.")
+@click.option("--together", is_flag=True, hidden=True, help="All in this process: for a rehearsal.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def recurrence(
+    models: str,
+    cpu: bool,
+    threads: int | None,
+    rounds: int,
+    seeds: int,
+    length: int | None,
+    together: bool,
+    as_json: bool,
+) -> None:
+    """A training step of every recurrent model and transformer, in units of torch.nn.LSTM(2, 64).
+
+    Forward, loss, backward and Adam on `add` (128 samples, 100 steps; memory_cell on `cell`, 384 steps), measured in
+    turns with the unit. Every gradient is compared with a plain loop in float64 first: no time without a right one.
+
+    \b
+    nnarena bench recurrence
+    nnarena bench recurrence --cpu --models gru,ct_rnn,"ncps LTC"
+    """
+    import torch
+
+    from nnarena.bench.compare import compare
+    from nnarena.bench.recurrence import choose
+
+    names = choose([name.strip() for name in models.split(",") if name.strip()])
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    if device.type == "cuda" and threads is not None:
+        raise BadOption("--threads is for the CPU: add --cpu.")
+    threads = (threads or _cores()) if device.type == "cpu" else None
+    tell = _teller()
+    rows = list(
+        compare(
+            names, device, rounds=rounds, seeds=seeds, threads=threads, length=length, apart=not together, tell=tell
+        )
+    )
+    tell("")
+    if as_json:
+        where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+        facts = {"device": where, "threads": threads, "torch": str(torch.__version__), "rounds": rounds}
+        click.echo(
+            json.dumps({**facts, "unit": "torch.nn.LSTM(2, 64)", "rows": [asdict(row) for row in rows]}, indent=1)
+        )
+        return
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    console.print(gpu_table(rows) if device.type == "cuda" else cpu_table(rows))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _teller() -> Any:
+    """Says on stderr what is going on: in one line that changes on a terminal, a line each elsewhere."""
+
+    def tell(text: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\033[K{text}", nl=False, err=True)
+        elif text:
+            click.echo(text, err=True)
+
+    return tell
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 or column in ("path", "note") else "right")
+    return table
+
+
+def cpu_table(rows: list[Row]) -> Table:
+    """A line a model: the fastest of our paths, and the plain loop beside it."""
+    columns = ["model", PUBLISHED, "ours", "path", "part of it", "plain loop", "compiled in", "gradient error", "note"]
+    table = _table("A training step on the CPU, in units of torch.nn.LSTM(2, 64)", columns)
+    for name in dict.fromkeys(row.model for row in rows):
+        mine = [row for row in rows if row.model == name]
+        best = min(mine, key=lambda row: (row.ratio is None, row.ratio or 0.0))
+        loop = next((row for row in mine if row.path == "eager"), None)
+        part = best.ratio / best.published if best.ratio and best.published else None
+        notes = [f"{row.path}: {row.note}" for row in mine if row.note]
+        table.add_row(
+            name,
+            _number(best.published, ".1f"),
+            time_or_failed(best),
+            best.path,
+            _number(part, ".2f"),
+            time_or_failed(loop) if loop else "",
+            _number(best.compile_seconds, ".0f", " s"),
+            _number(best.gradient_error, ".0e"),
+            "; ".join(notes),
+        )
+    return table
+
+
+def gpu_table(rows: list[Row]) -> Table:
+    """A line for every path."""
+    seeds = next((row.seeds for row in rows if row.seeds), None)
+    columns = ["model", "path", "ours", "ms", f"ms a seed, {seeds} at once", "gradient error", "note"]
+    table = _table("A training step on the GPU, in units of torch.nn.LSTM(2, 64)", columns)
+    for row in rows:
+        table.add_row(
+            row.model,
+            row.path,
+            time_or_failed(row),
+            _number(None if row.seconds is None else 1e3 * row.seconds, ".2f"),
+            _number(None if row.per_seed is None else 1e3 * row.per_seed, ".3f"),
+            _number(row.gradient_error, ".0e"),
+            row.note,
+        )
+    return table
+
+
+def time_or_failed(row: Row) -> str:
+    if row.ratio is not None:
+        return f"{row.ratio:.2f}"
+    return "" if row.note.startswith("skipped") else "failed"
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{form}}{unit}"

@@ -1,0 +1,201 @@
+"""A recurrence on the CPU in compiled chunks: ten steps are one call of machine code, forward and backward.
+
+An eager step of a small cell spends most of its time between the operations: in Python, in autograd, in memory that is
+written only to be read once. `torch.compile` makes a chunk of steps one function, whose neighbouring operations are one
+loop over the numbers. It takes a C++ compiler and, for each cell and shape, up to a minute: `worthwhile` says whether
+the run repays that. The numbers are those of the eager loop, to rounding.
+
+B batch, T time.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nnarena.core.workload import expected_calls
+
+CHUNK = 10  # steps at most: more of them compile for longer and run hardly faster
+OPERATIONS = 500  # in a chunk, about: what the compiler does in half a minute
+REPAID = 2_000  # calls: a minute of compiling against 30 ms or more that each of them saves
+ATTENTION = "scaled_dot_product"  # in the name of operations that torch has kernels for
+# tanh x = 2 / (1 + exp(−2x)) − 1, right to 1e-7 and several times as fast as torch's, which is right to the last digit
+# near zero too, and takes as long as the matrix product before it.
+FAST_TANH = "cpp.use_decompose_tanh"
+SHAPES = 16  # shapes of one cell that are compiled; what more there are run eagerly
+
+Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
+Take = Callable[..., tuple[Tensor, Any]]
+log = logging.getLogger("nnarena.kernels")
+_sizes: dict[Any, int] = {}
+_attentive: set[Step] = set()
+_tried: dict[Any, str] = {}  # cell, shapes and fixed numbers: why it is not compiled, or nothing
+
+
+def worthwhile(x: Tensor) -> bool:
+    """Whether a layer that reads x should take compiled chunks: a CPU, a compiler, and a long training run ahead."""
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or not torch.is_grad_enabled():
+        return False
+    return expected_calls() >= REPAID and possible()
+
+
+def possible() -> bool:
+    """Whether chunks can be compiled here: there is a C++ compiler, and nothing else is tracing or batching us."""
+    return not torch.compiler.is_compiling() and not _under_transform() and has_compiler()
+
+
+@functools.cache
+def has_compiler() -> bool:
+    return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
+
+
+def _under_transform() -> bool:
+    """Within vmap or grad of torch.func, whose tensors a compiled function cannot read."""
+    # torch has no public way to ask.
+    return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[attr-defined]
+
+
+def loop(step: Step, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
+    """One step after the other: outputs (B, T, …) and the last state. `projected` is (B, T, …), or several such."""
+    several = isinstance(projected, tuple)
+    steps = zip(*(part.unbind(1) for part in projected), strict=True) if several else projected.unbind(1)
+    outputs = []
+    for u in steps:
+        state, output = step(constants, u, state)
+        outputs.append(output)
+    return torch.stack(outputs, 1), state
+
+
+def run(step: Step, constants: Any, projected: Any, state: Any, size: int | None = None) -> tuple[Tensor, Any]:
+    """What `loop` gives, with one compiled call for every `size` steps; what remains of them is taken one by one.
+
+    Where compilation fails, or is known to gain nothing, one line in the log says so, and the loop is the eager one.
+    """
+    if not possible():
+        return loop(step, constants, projected, state)
+    several = isinstance(projected, tuple)
+    parts = projected if several else (projected,)
+    if size is None:
+        first = tuple(part[:, 0] for part in parts)
+        size = _fit(parts[0].shape[1], _size(step, constants, first if several else first[0], state))
+    whole = parts[0].shape[1] // size
+    # split, and not slices: the gradients of its pieces are put together once.
+    chunks = list(zip(*(part.split(size, 1) for part in parts), strict=True))
+    chunks = chunks if several else [chunk[0] for chunk in chunks]
+    graded = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors((constants, projected, state)))
+    own = pytree.tree_map(functools.partial(_own, graded=graded), state)
+    if not whole or _refusal(step, constants, chunks[0], own):
+        return loop(step, constants, projected, state)
+    outputs, state = [], own
+    for place, chunk in enumerate(chunks):
+        take = _compiled(step) if place < whole else loop
+        output, state = take(step, constants, chunk, pytree.tree_map(_contiguous, state))
+        outputs.append(output)
+    return torch.cat(outputs, 1), state
+
+
+def refusals() -> list[str]:
+    """Why cells run eagerly though they were to be compiled, in the order in which they were tried."""
+    return [reason for reason in _tried.values() if reason]
+
+
+class _Count(TorchDispatchMode):
+    """Counts operations, and looks out for attention."""
+
+    count = 0
+    attention = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        self.attention |= ATTENTION in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+def _fit(length: int, most: int) -> int:
+    """The size of chunks that leaves the fewest steps over; not less than half of what is possible."""
+    most = min(most, length)
+    return min(range(most, (most - 1) // 2, -1), key=lambda size: length % size)
+
+
+def _size(step: Step, constants: Any, u: Any, state: Any) -> int:
+    """How many steps of a cell make a chunk at most: fewer, where one of them is long."""
+    key = (step, _fixed(pytree.tree_leaves(constants)))
+    if key not in _sizes:
+        with torch.no_grad(), _Count() as mode:
+            step(constants, u, state)
+        if mode.attention:
+            _attentive.add(step)
+        _sizes[key] = max(1, min(CHUNK, OPERATIONS // max(mode.count, 1)))
+    return _sizes[key]
+
+
+def _fixed(leaves: list[Any]) -> tuple[str, ...]:
+    """What is not a tensor: numbers and functions that the compiler takes for granted."""
+    return tuple(repr(leaf) for leaf in leaves if not isinstance(leaf, Tensor))
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _own(part: Any, graded: bool) -> Any:
+    """A first state like the later ones, so that one compilation serves all: its own memory, and with a gradient."""
+    if not isinstance(part, Tensor):
+        return part
+    part = part.clone(memory_format=torch.contiguous_format)
+    return part.requires_grad_() if graded and not part.requires_grad else part
+
+
+def _contiguous(part: Any) -> Any:
+    return part.contiguous() if isinstance(part, Tensor) else part
+
+
+@functools.cache
+def _compiled(step: Step) -> Take:
+    """`loop` for one cell; options that this version of torch does not know are left out."""
+    from torch._inductor import list_options  # seconds to import, so not before it is needed
+
+    more = {"isolate_recompiles": True, "recompile_limit": SHAPES}  # a count for each cell
+    known = inspect.signature(torch.compile).parameters
+    options: dict[str, Any] = {FAST_TANH: True} if FAST_TANH in list_options() else {}
+    more = {key: more[key] for key in more if key in known}
+    return torch.compile(loop, fullgraph=True, dynamic=False, options=options, **more)
+
+
+def _refusal(step: Step, constants: Any, chunk: Any, state: Any) -> str:
+    """Compiles forward and backward for these shapes, once, on copies; says why not to use it, if there is a reason."""
+    leaves, structure = pytree.tree_flatten((constants, chunk, state))
+    shapes = tuple((t.shape, t.stride(), t.dtype, t.requires_grad) for t in _tensors(leaves))
+    key = (step, torch.is_grad_enabled(), shapes, _fixed(leaves))
+    if key in _tried:
+        return _tried[key]
+
+    def train() -> None:
+        copies = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in leaves]
+        ends = _tensors(_compiled(step)(step, *pytree.tree_unflatten(copies, structure)))
+        ends = [end for end in ends if end.requires_grad]
+        if ends:
+            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+
+    _tried[key] = ""
+    try:
+        if step in _attentive:
+            # Measured: half again as slow. Not timed here, because the same run must give the same bits every time.
+            raise RuntimeError("torch's own attention is faster")
+        train()
+    except Exception as error:
+        said = str(error).strip() or type(error).__name__
+        _tried[key] = f"they could not be compiled ({said.splitlines()[0]})"
+    if _tried[key]:
+        log.warning("The steps of %s run eagerly: %s.", step.__qualname__, _tried[key])
+    return _tried[key]

@@ -1,0 +1,136 @@
+"""Compiled chunks give what the eager loop gives, at any length, or say why they do not."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import pytest
+import torch
+
+from nnarena.core.workload import expecting
+from nnarena.kernels import chunk
+from nnarena.nn import CTRNN, LSTM, MemoryAugmentedTransformer
+
+B, F, H = 3, 2, 4
+needs_compiler = pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def afresh(monkeypatch):
+    monkeypatch.setattr(chunk, "_tried", {})
+    monkeypatch.setattr(chunk, "_sizes", {})
+
+
+def cell(constants, u, state):
+    """Two inputs, two parts of a state that share their memory at the start, a number that is not a tensor."""
+    (weight, rate), (x, dt), (h, c) = constants, u, state
+    c = c + rate * dt * (x - c)
+    h = torch.tanh(h @ weight + c)
+    return (h, c), torch.cat([h, c], -1)
+
+
+def problem(length, dtype=torch.float64, batch=B):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(F, F, dtype=dtype, generator=generator).requires_grad_()
+    x = torch.randn(batch, length, F, dtype=dtype, generator=generator).requires_grad_()
+    dt = torch.rand(batch, length, 1, dtype=dtype, generator=generator)
+    zeros = torch.zeros(batch, F, dtype=dtype)
+    return (weight, 0.5), (x, dt), (zeros, zeros)
+
+
+def train(take, length, **options):
+    constants, projected, state = problem(length, **options)
+    output, (h, c) = take(cell, constants, projected, state)
+    (output.square().sum() + h.sin().sum() + 2 * c.sum()).backward()
+    return output, h, c, constants[0].grad, projected[0].grad
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_it_is_the_eager_loop_at_any_length(dtype, within):
+    run = functools.partial(chunk.run, size=3)
+    for length in (7, 3, 2):  # with a rest, without one, too short for a chunk
+        for ours, theirs in zip(train(run, length, dtype=dtype), train(chunk.loop, length, dtype=dtype), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
+    assert list(chunk._tried.values()) == ["", ""]  # one compilation for each length that has a chunk
+
+
+@needs_compiler
+def test_a_layer_takes_chunks_where_asked_or_where_the_run_is_long(monkeypatch):
+    layer, x = CTRNN(F, H, solver="euler", unfolds=1), torch.randn(B, 4, F)
+    taken = []
+    monkeypatch.setattr(chunk, "run", lambda step, *rest: taken.append(step) or chunk.loop(step, *rest))
+    layer(x)
+    assert not taken
+    with expecting(calls=chunk.REPAID - 1):
+        layer(x)
+    assert not taken
+    with expecting(calls=chunk.REPAID):
+        layer(x)
+        with torch.no_grad():
+            layer(x)
+        torch.vmap(lambda part: layer(part)[0])(x.unsqueeze(1))
+    assert len(taken) == 1
+    CTRNN(F, H, backend="compiled")(x)
+    assert len(taken) == 2
+
+
+def test_what_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog, monkeypatch):
+    monkeypatch.setattr(chunk, "has_compiler", lambda: True)
+
+    def broken(step):
+        raise RuntimeError("no registers left\nat line 3")
+
+    monkeypatch.setattr(chunk, "_compiled", broken)
+    with caplog.at_level(logging.WARNING, "nnarena.kernels"):
+        results = [train(functools.partial(chunk.run, size=3), 7) for _ in range(2)]
+    for ours, theirs in zip(results[1], train(chunk.loop, 7), strict=True):
+        assert torch.equal(ours, theirs)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The steps of cell run eagerly: they could not be compiled (no registers left)."
+    ]
+    assert chunk.refusals() == ["they could not be compiled (no registers left)"]
+
+
+def test_attention_is_left_to_torch(caplog, monkeypatch):
+    monkeypatch.setattr(chunk, "has_compiler", lambda: True)
+    monkeypatch.setattr(chunk, "_compiled", lambda step: pytest.fail("nothing must be compiled"))
+    layer = MemoryAugmentedTransformer(F, 1, rows=2, columns=2, d_model=2, dim_feedforward=2, backend="compiled")
+    with caplog.at_level(logging.WARNING, "nnarena.kernels"):
+        layer(torch.ones(B, 4, F))
+    assert "torch's own attention is faster" in caplog.text
+
+
+def test_without_anything_to_learn_nothing_has_a_gradient(monkeypatch):
+    monkeypatch.setattr(chunk, "has_compiler", lambda: True)
+    monkeypatch.setattr(chunk, "_compiled", lambda step: chunk.loop)
+    constants, (x, dt), state = problem(6)
+    output, last = chunk.run(cell, (constants[0].detach(), 0.5), (x.detach(), dt), state, size=3)
+    assert not output.requires_grad and not last[0].requires_grad
+
+
+def test_without_a_compiler_it_is_the_eager_loop(monkeypatch):
+    monkeypatch.setattr(chunk, "has_compiler", lambda: False)
+    monkeypatch.setattr(chunk, "_compiled", lambda step: pytest.fail("nothing must be compiled"))
+    assert torch.equal(train(chunk.run, 7)[0], train(chunk.loop, 7)[0])
+    layer, x = LSTM(F, H, backend="compiled"), torch.ones(B, 3, F)
+    torch.testing.assert_close(layer(x)[0], layer.native(x, layer.initial_state(B, x))[0])
+
+
+def test_long_steps_make_short_chunks():
+    constants, (x, dt), state = problem(4)
+    u = (x[:, 0], dt[:, 0])
+
+    def long(constants, u, state):
+        for _ in range(chunk.OPERATIONS // 8):
+            state, output = cell(constants, u, state)
+        return state, output
+
+    assert chunk._size(cell, constants, u, state) == chunk.CHUNK
+    assert chunk._size(long, constants, u, state) == 1
+
+
+@pytest.mark.parametrize(("length", "most", "size"), [(100, 10, 10), (100, 6, 5), (384, 10, 8), (4, 10, 4), (5, 1, 1)])
+def test_chunks_leave_few_steps_over(length, most, size):
+    assert chunk._fit(length, most) == size
