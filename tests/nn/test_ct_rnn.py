@@ -243,7 +243,7 @@ def test_wrong_sizes_are_sentences(kind):
         kind(0, 3)
     with pytest.raises(ValueError, match="hidden_size must be at least 1, not -1"):
         kind(3, -1)
-    with pytest.raises(ValueError, match="backend is 'auto', 'native', 'compiled' or 'eager', not 'fast'"):
+    with pytest.raises(ValueError, match="backend is 'auto', 'native', 'fused', 'compiled' or 'eager', not 'fast'"):
         kind(3, 3, backend="fast")
 
 

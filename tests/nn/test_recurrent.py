@@ -203,7 +203,7 @@ def test_wrong_sizes_and_backends_are_refused(layer):
         layer(0, 3)
     with pytest.raises(ValueError, match="hidden_size must be at least 1, not -1"):
         layer(3, -1)
-    with pytest.raises(ValueError, match="backend is 'auto', 'native', 'compiled' or 'eager', not 'fast'"):
+    with pytest.raises(ValueError, match="backend is 'auto', 'native', 'fused', 'compiled' or 'eager', not 'fast'"):
         layer(3, 3, backend="fast")
 
 

@@ -51,7 +51,7 @@ def worthwhile(x: Tensor) -> bool:
 
 def possible() -> bool:
     """Whether chunks can be compiled here: there is a C++ compiler, and nothing else is tracing or batching us."""
-    return not torch.compiler.is_compiling() and not _under_transform() and has_compiler()
+    return not torch.compiler.is_compiling() and not under_transform() and has_compiler()
 
 
 @functools.cache
@@ -59,7 +59,7 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
 
 
-def _under_transform() -> bool:
+def under_transform() -> bool:
     """Within vmap or grad of torch.func, whose tensors a compiled function cannot read."""
     # torch has no public way to ask.
     return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from nnarena.kernels.emit import Held, Kernel, Store, Sum, arguments, axes_of, emit, needed_tiles
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
-from nnarena.kernels.plan import HELD, SAVED, Plan, chop, warps_for
+from nnarena.kernels.plan import SAVED, Plan, warps_for
 from nnarena.kernels.rewrite import VIEWS, NeedCut, Reader, name_of, shape_of
 from nnarena.kernels.tiles import Carry, Program, Ref, Source, Value
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
@@ -81,7 +81,7 @@ class Builder:
         inference = self._settled(lambda cuts: self._forward(cuts, training=False))
         kernels: tuple[Kernel, ...] = (forward, inference, backward)
         for kernel in kernels:
-            kernel.plan = replace(kernel.plan, warps=warps_for(needed_tiles(kernel), self.plan.warps))
+            kernel.plan = replace(kernel.plan, warps=warps_for(needed_tiles(kernel), self.plan.rows, self.plan.warps))
         warps = tuple(kernel.plan.warps for kernel in kernels)
         texts = [emit(kernel) for kernel in kernels]
         lists = [arguments(kernel) for kernel in kernels]
@@ -89,7 +89,7 @@ class Builder:
 
     def _settled(self, build: Any) -> Any:
         """Build; where what is carried is read in parts, cut it there and build again."""
-        cuts = {part: [set(chop(size)) for size in shape] for part, shape in enumerate(self.signature.state)}
+        cuts = {part: [set(self.plan.chop(size)) for size in shape] for part, shape in enumerate(self.signature.state)}
         while True:
             try:
                 return build({part: tuple(tuple(sorted(c)) for c in each) for part, each in cuts.items()})
@@ -183,11 +183,11 @@ class Builder:
         traced, program = self.traced, Program(self.plan.rows)
         leaves = self._constants()
         carries = [
-            Carry(f"state{part}", shape, cuts[part], _pads(cuts[part]))
+            Carry(f"state{part}", shape, cuts[part], _pads(cuts[part], self.plan))
             for part, shape in enumerate(self.signature.state)
         ]
         leaves |= dict(zip(traced.state, carries, strict=True))
-        reader = Reader(program, leaves, chop)
+        reader = Reader(program, leaves, self.plan.chop)
         kernel = Kernel("forward", program, self.plan, backward=False)
         for part, carry in enumerate(carries):
             history = Source(f"hist{part}", carry.shape, True, True, shift=1, extra=1)
@@ -224,10 +224,10 @@ class Builder:
         carries = []
         for part, shape in enumerate(self.signature.state):
             leaves[traced.state[part]] = Source(f"hist{part}", shape, True, True, extra=1)
-            carries.append(Carry(f"pull{part}", shape, cuts[part], _pads(cuts[part])))
+            carries.append(Carry(f"pull{part}", shape, cuts[part], _pads(cuts[part], self.plan)))
             leaves[traced.pull_state[part]] = carries[-1]
         leaves[traced.pull_output] = Source("pull", self.shapes["pull"], True, True, dead=True)
-        reader = Reader(program, _Saving(self, leaves), chop)
+        reader = Reader(program, _Saving(self, leaves), self.plan.chop)
         kernel = Kernel("backward", program, self.plan, backward=True)
         for part, carry in enumerate(carries):
             start, end = (Source(f"{name}{part}", carry.shape, True, False) for name in ("end", "dstart"))
@@ -249,11 +249,11 @@ class Builder:
             for place, node in enumerate(self.traced.grad_constants)
             if node is not None and name_of(node) != "zeros_like"
         ]
-        budget = HELD - sum(size for size, place in wanted if len(self.signature.constants[place][0]) > 1)
+        budget = self.plan.held - sum(size for size, place in wanted if len(self.signature.constants[place][0]) > 1)
         for size, place in sorted(wanted):  # the small ones first: they cost the registers least
             node: Any = self.traced.grad_constants[place]
             factors = _factors(node)
-            if self.plan.rows > 1 and factors and size > budget:
+            if factors and size > budget:
                 gemms += self._gemms(reader, kernel, place, factors)
                 continue
             source = Source(f"dc{place}", shape_of(node), False, False)
@@ -295,11 +295,11 @@ class Builder:
         return self.written.get(node)
 
 
-def _pads(cuts: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+def _pads(cuts: tuple[tuple[int, ...], ...], plan: Plan) -> tuple[tuple[int, ...], ...]:
     """What the pieces of what is carried are padded to: all alike where they were cut to be alike."""
     pads = []
     for bounds in cuts:
-        least = bounds[1] if list(bounds) == chop(bounds[-1]) and len(bounds) > 2 else 1
+        least = bounds[1] if plan.rows > 1 and list(bounds) == plan.chop(bounds[-1]) and len(bounds) > 2 else 1
         pads.append(tuple(Axis(b - a, least).pad for a, b in zip(bounds, bounds[1:], strict=False)))
     return tuple(pads)
 

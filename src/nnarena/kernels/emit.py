@@ -69,7 +69,7 @@ def arguments(kernel: Kernel) -> list[str]:
     names: dict[str, None] = {}
     for source in _sources(kernel):
         names.setdefault(source.name)
-    return sorted(names, key=lambda name: (name.rstrip("0123456789"), int(name.lstrip("abcdefghijklmnopqrstuvwxyz_") or 0)))
+    return sorted(names)
 
 
 def _sources(kernel: Kernel) -> Iterable[Source]:

@@ -7,6 +7,7 @@ tokens of a memory), its rows fill the matrix units alone, and a program holds o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,10 +15,12 @@ from torch.fx import Node
 
 from nnarena.kernels.rewrite import name_of, shape_of
 from nnarena.kernels.tiles import Tile, padded, power_of_two
-from nnarena.kernels.trace import Traced
+from nnarena.kernels.trace import Signature, Traced
 
+MANY = 768  # sequences, from which on a block of them in a program pays if the weights are HEAVY
+HEAVY = 8_192
+VERY_MANY = 4_096  # from which on it pays for every cell
 SAVED = 48  # a product over at least so many is saved for the way back; below, it is cheaper to compute it again
-HELD = 33_000  # numbers of weights and of their gradients together that a program can hold
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,49 @@ class Plan:
     warps      of 32 threads that compute a program
     precision  of products: bf16x6 and tf32x3 are as good as float32, tf32 is not
     save       whether products are saved on the way forward, or computed again on the way back
+    held       numbers of weights and of their gradients together that a program can hold
     """
 
     rows: int = 16
     warps: int = 8
     precision: str = "bf16x6"
     save: bool = True
+    held: int = 24_000
+
+    def chop(self, size: int, most: int = 128) -> list[int]:
+        """Where a dimension is cut so that padding to powers of two wastes little.
+
+        With one sample a program 80 is 64 + 16. In a block of samples it is 3 · 32: there all products must have the
+        same width, or Triton lets every warp compute all of them.
+        """
+        if power_of_two(size) <= max(64, size * 5 // 4) and size <= most:
+            return [0, size]
+        if self.rows > 1:
+            piece = next(p for p in (128, 64, 32, 16) if p <= most and (-(-size // p) * p <= size * 5 // 4 or p == 16))
+            return [*range(0, size, piece), size]
+        bounds = [0]
+        while (left := size - bounds[-1]) > 0:
+            piece = min(most, power_of_two(left + 1) // 2)
+            bounds.append(size if power_of_two(left) - left < 16 and left <= most else bounds[-1] + piece)
+        return bounds
 
 
-def make_plan(traced: Traced, precision: str = "bf16x6") -> Plan:
-    if any(_meets_weights_as_a_matrix(node, traced) for node in traced.graph.nodes):
-        return Plan(rows=1, warps=4, precision=precision)
-    return Plan(precision=precision)
+def make_plan(traced: Traced, signature: Signature, sequences: int, precision: str = "bf16x6") -> Plan:
+    """The plan for so many sequences at once."""
+    weights = sum(
+        math.prod(shape)
+        for (shape, _), gradient in zip(signature.constants, traced.grad_constants, strict=True)
+        if len(shape) > 1 and gradient is not None and name_of(gradient) != "zeros_like"
+    )
+    nodes = list(traced.graph.nodes)
+    if any(_meets_weights_as_a_matrix(node, traced) for node in nodes):
+        return Plan(rows=1, warps=8, precision=precision)
+    alone = any(node.op == "call_function" and name_of(node) == "bmm" for node in nodes)
+    if not alone and (sequences >= MANY and weights >= HEAVY):
+        return Plan(rows=16, warps=8, precision=precision)
+    if not alone and (sequences >= VERY_MANY and weights < HEAVY):
+        return Plan(rows=16, warps=4, precision=precision)
+    return Plan(rows=1, warps=4 if weights < 18_000 else 8, precision=precision)
 
 
 def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:
@@ -50,17 +84,9 @@ def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:
     return right in traced.constants and shape_of(left)[0] > 1
 
 
-def warps_for(tiles: Iterable[Tile], most: int) -> int:
+def warps_for(tiles: Iterable[Tile], rows: int, most: int) -> int:
     """So many warps that each has columns of its own in every product; else they compute the same twice."""
     rooms = [
         padded(tile.detail[0]) // 16 * padded(tile.detail[2]) // 8 for tile in tiles if tile.op == "dot" and not tile.steady
     ]
-    return max(4, min(most, *rooms)) if rooms else most
-
-
-def chop(size: int, most: int = 128) -> list[int]:
-    """Where a dimension is cut: into equal powers of two, so that little is padded: 80 is 3 · 32, not 128."""
-    if power_of_two(size) <= max(64, size * 5 // 4) and size <= most:
-        return [0, size]
-    piece = next(p for p in (128, 64, 32, 16) if p <= most and (-(-size // p) * p <= size * 5 // 4 or p == 16))
-    return [*range(0, size, piece), size]
+    return max(min(4, most), min(most, *rooms)) if rooms and rows > 1 else most

@@ -1,8 +1,16 @@
-"""A step, over time: the definition, and whatever does the same faster."""
+"""A step, over time: the definition, and whatever does the same faster.
+
+    eager      one step after the other: the definition
+    fused      the whole loop in one kernel, the way back in another (CUDA, float32)
+    compiled   ten steps in one call of machine code (`chunk`; a CPU with a C++ compiler)
+
+`auto` takes the fastest that is there. What cannot be compiled runs eagerly, and one line in the log says why.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,19 +18,59 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from nnarena.kernels import chunk
 from nnarena.kernels.trace import CannotCompile, Signature, flat_step, trace
 
+BACKENDS = ("auto", "native", "fused", "compiled", "eager")
 Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
+eager = chunk.loop
+log = logging.getLogger("nnarena.kernels")
+_loops: dict[Any, Any] = {}  # one cell and its sizes: the kernels, or why there are none
 
 
-def eager(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, Any]:
-    """The definition: one step after the other. Inputs (B, T, …), outputs (B, T, …)."""
-    leaves, tree = pytree.tree_flatten(inputs)
-    outputs = []
-    for parts in zip(*(leaf.unbind(1) for leaf in leaves), strict=True):
-        state, output = step(constants, pytree.tree_unflatten(list(parts), tree), state)
-        outputs.append(output)
-    return torch.stack(outputs, 1), state
+def run(step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto") -> tuple[Tensor, Any]:
+    """`step` over all inputs (B, T, …): outputs (B, T, …) and the last state."""
+    like = pytree.tree_leaves(inputs)[0]
+    if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
+        return chunk.run(step, constants, inputs, state)
+    if backend == "fused" or (backend == "auto" and can_fuse(like)):
+        try:
+            return fused(step, constants, inputs, state)
+        except CannotCompile as reason:
+            _tell(step, str(reason))
+    return eager(step, constants, inputs, state)
+
+
+def can_fuse(x: Tensor) -> bool:
+    """Whether there is a GPU to compile for, and nobody else is tracing."""
+    return x.is_cuda and x.dtype == torch.float32 and not torch.compiler.is_compiling() and has_triton()
+
+
+def is_mapped() -> bool:
+    """Whether we are within `torch.vmap` or another transform of torch.func."""
+    return chunk.under_transform()
+
+
+def wants_gradient(tensor: Tensor) -> bool:
+    """`requires_grad`, of what `torch.vmap` wraps too: its tensors say no whatever is inside."""
+    functorch = torch._C._functorch  # type: ignore[attr-defined]
+    while functorch.is_batchedtensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.requires_grad or functorch.is_gradtrackingtensor(tensor)
+
+
+@functools.cache
+def has_triton() -> bool:
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@functools.cache
+def _tell(step: Step, reason: str) -> None:
+    log.warning("The steps of %s run eagerly: %s", step.__qualname__, reason)
 
 
 def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, Any]:
@@ -34,41 +82,36 @@ def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, 
     flat_state, state_tree = pytree.tree_flatten(state)
     tensors = [leaf for leaf in flat_constants if isinstance(leaf, Tensor)]
     statics = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in flat_constants]
+    everything = [*tensors, *flat_inputs, *flat_state]
+    if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in everything):
+        raise CannotCompile("kernels compute in float32 only.")
     signature = Signature(
         constants=tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors),
         inputs=tuple(tuple(tensor.shape[2:]) for tensor in flat_inputs),
         state=tuple(tuple(tensor.shape[1:]) for tensor in flat_state),
-        learned=tuple(tensor.requires_grad for tensor in tensors),
-        driven=tuple(tensor.requires_grad for tensor in flat_inputs),
+        learned=tuple(wants_gradient(tensor) for tensor in tensors),
+        driven=tuple(wants_gradient(tensor) for tensor in flat_inputs),
     )
     key = (step, tuple(_key(static) for static in statics), str((constants_tree, inputs_tree, state_tree)), signature)
-    if key not in _LOOPS:
+    if key not in _loops:
         flat = flat_step(step, (constants_tree, inputs_tree, state_tree), statics)
         try:
-            _LOOPS[key] = _build(flat, signature)
+            _loops[key] = _build(flat, signature)
         except CannotCompile as reason:
-            _LOOPS[key] = reason
-    loop = _LOOPS[key]
+            _loops[key] = reason
+    loop = _loops[key]
     if isinstance(loop, CannotCompile):
         raise loop
-    everything = [*tensors, *flat_inputs, *flat_state]
-    training = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in everything)
+    training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
     output, *rest = Forward.apply(loop, training, *(tensor.unsqueeze(0) for tensor in everything))
     ends = [part.squeeze(0) for part in rest[: len(flat_state)]]
     return output.squeeze(0), pytree.tree_unflatten(ends, state_tree)
 
 
-_LOOPS: dict[Any, Any] = {}
-
-
 def _build(flat: Any, signature: Signature) -> Any:
-    from nnarena.kernels.compile import compile_step
-    from nnarena.kernels.plan import make_plan
     from nnarena.kernels.runtime import Loop
 
-    traced = trace(flat, signature)
-    compiled = compile_step(traced, signature, make_plan(traced))
-    return Loop(compiled, len(signature.constants), len(signature.inputs), len(signature.state))
+    return Loop(trace(flat, signature), signature)
 
 
 def _key(static: tuple[Any] | None) -> Any:

@@ -56,6 +56,7 @@ class Reader:
 
     def __init__(self, program: Program, leaves: dict[Node, Source | Carry], chop: Callable[[int], list[int]]) -> None:
         self.program, self.leaves, self.chop = program, leaves, chop
+        self.alike = program.batch.size > 1  # whether pieces of a dimension are padded alike
         self.known: dict[tuple[Any, ...], tuple[Value, tuple[Axis, ...]]] = {}
         self.places: dict[Node, list[tuple[Index, Value]]] = {}  # where a node was read
 
@@ -123,7 +124,7 @@ class Reader:
                 continue
             stride = piece.parts[0][1]
             smaller = [
-                Piece(piece.offset + begin * stride, ((end - begin, stride),), pad=bounds[1])
+                Piece(piece.offset + begin * stride, ((end - begin, stride),), pad=bounds[1] if self.alike else 1)
                 for begin, end in zip(bounds, bounds[1:], strict=False)
             ]
             results += [part for _, part in _over(smaller, body)]

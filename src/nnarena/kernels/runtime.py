@@ -19,20 +19,40 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.compile import Compiled
+from nnarena.kernels.compile import Compiled, compile_step
+from nnarena.kernels.plan import Plan, make_plan
+from nnarena.kernels.trace import Signature, Traced
 
 
 class Loop:
-    """The kernels of one cell, ready to be launched."""
+    """The kernels of one cell, by the plan that suits the number of sequences."""
 
-    def __init__(self, compiled: Compiled, constants: int, inputs: int, state: int) -> None:
-        self.compiled, self.plan = compiled, compiled.plan
-        self.counts = (constants, inputs, state)
-        self.kept = sorted({*compiled.forward_arguments} - {*_given(self.counts)} - {"output"})
+    def __init__(self, traced: Traced, signature: Signature) -> None:
+        self.traced, self.signature = traced, signature
+        self.counts = (len(signature.constants), len(signature.inputs), len(signature.state))
+        self.kernels: dict[Plan, Kernels] = {}
+        self.at(1)  # what cannot be compiled says so now
 
-    def parts(self, tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        constants, inputs, _ = self.counts
-        return tensors[:constants], tensors[constants : constants + inputs], tensors[constants + inputs :]
+    def at(self, sequences: int) -> Kernels:
+        plan = make_plan(self.traced, self.signature, sequences)
+        if plan not in self.kernels:
+            self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
+        return self.kernels[plan]
+
+    def of(self, tensors: Sequence[Tensor]) -> Kernels:
+        """The kernels for these tensors."""
+        seeds, batch = tensors[self.counts[0]].shape[:2]
+        return self.at(seeds * batch)
+
+
+class Kernels:
+    """Three kernels, ready to be launched: forward in training, forward else, and backward."""
+
+    def __init__(self, compiled: Compiled, counts: tuple[int, int, int]) -> None:
+        self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
+        self.used = {*compiled.forward_arguments, *compiled.backward_arguments, *compiled.inference_arguments}
+        given = {*_given(counts), "output"} | {name for name in self.used if name.startswith("c")}
+        self.kept = sorted({*compiled.forward_arguments} - given)
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
         """Run all steps. Returns all memory by name."""
@@ -59,15 +79,14 @@ class Loop:
         compiled = self.compiled
         memory = self._memory(tensors) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
-        programs = -(-self._sizes(memory)[1] // self.plan.rows)
+        programs = -(-_sizes(memory)[1] // self.plan.rows)
         self._allocate(memory, compiled.backward_arguments, programs)
         arguments = [memory[name] for name in compiled.backward_arguments]
         self._launch(compiled.backward, "backward", arguments, memory, compiled.warps[2])
         gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
         for gemm in compiled.gemms:
-            left, right = (_flat(memory[name], name) for name in (gemm.left, gemm.right))
-            product = right.mT @ left if gemm.turned else left.mT @ right
-            product = product if gemm.scale == 1 else gemm.scale * product
+            factors = (_before(memory[name], name) for name in (gemm.left, gemm.right))
+            product = gemm.scale * product_over_steps(*factors, turned=gemm.turned)
             known = gradients.get(f"dc{gemm.constant}")
             gradients[f"dc{gemm.constant}"] = product if known is None else known + product
         constants, inputs, state = self.counts
@@ -78,17 +97,14 @@ class Loop:
         ]
 
     def _memory(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
-        constants, inputs, state = self.parts(tensors)
-        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(constants)}
-        memory |= {f"u{i}": tensor.contiguous() for i, tensor in enumerate(inputs)}
-        return memory | {f"start{i}": tensor.contiguous() for i, tensor in enumerate(state)}
-
-    def _sizes(self, memory: dict[str, Tensor]) -> tuple[int, int, int]:
-        seeds, batch, steps = memory["u0"].shape[:3]
-        return seeds, batch, steps
+        constants, inputs, _ = self.counts
+        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants])}
+        memory |= {f"{name}t": memory[name].mT.contiguous() for name in memory if f"{name}t" in self.used}
+        memory |= {f"u{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants : constants + inputs])}
+        return memory | {f"start{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants + inputs :])}
 
     def _allocate(self, memory: dict[str, Tensor], names: Sequence[str], programs: int = 1) -> None:
-        seeds, batch, steps = self._sizes(memory)
+        seeds, batch, steps = _sizes(memory)
         for name in names:
             if name in memory:
                 continue
@@ -101,16 +117,22 @@ class Loop:
                 size = (seeds, batch, steps + name.startswith("hist"))
             memory[name] = torch.empty((*size, *shape), device=memory["u0"].device, dtype=torch.float32)
 
-    def _launch(
-        self, text: str, name: str, arguments: list[Tensor], memory: dict[str, Tensor], warps: int
-    ) -> None:
-        seeds, batch, steps = self._sizes(memory)
+    def _launch(self, text: str, name: str, arguments: list[Tensor], memory: dict[str, Tensor], warps: int) -> None:
+        seeds, batch, steps = _sizes(memory)
         kernel = load_kernel(text, name)
         grid = (-(-batch // self.plan.rows), seeds)
-        with torch.device(memory["u0"].device) if memory["u0"].is_cpu else torch.cuda.device(memory["u0"].device):
-            # the interpreter, which is for tests on a CPU, knows one precision
-            precision = "ieee" if memory["u0"].is_cpu else self.plan.precision
-            kernel[grid](*arguments, steps, batch, precision, num_warps=warps)
+        device = memory["u0"].device
+        if device.type == "cpu":  # the interpreter, which is for tests; it knows one precision
+            kernel[grid](*arguments, steps, batch, "ieee")
+            return
+        with torch.cuda.device(device):
+            kernel[grid](*arguments, steps, batch, self.plan.precision, num_warps=warps, num_stages=1)
+
+
+def _sizes(memory: dict[str, Tensor]) -> tuple[int, int, int]:
+    """Seeds, batch and steps."""
+    seeds, batch, steps = memory["u0"].shape[:3]
+    return seeds, batch, steps
 
 
 def _given(counts: tuple[int, int, int]) -> list[str]:
@@ -124,10 +146,22 @@ def _numbers(tensor: Tensor) -> Tensor:
     return tensor.to(torch.int8 if tensor.dtype == torch.bool else torch.int32).contiguous()
 
 
-def _flat(memory: Tensor, name: str) -> Tensor:
-    """(S, B, T, …) → (S, B · T, …); of a history, the states before each step."""
-    memory = memory[:, :, :-1] if name.startswith("hist") else memory
-    return memory.flatten(1, 2)
+def _before(memory: Tensor, name: str) -> Tensor:
+    """(S, B, T, …); of a history, the states before each step."""
+    return memory[:, :, :-1] if name.startswith("hist") else memory
+
+
+def product_over_steps(left: Tensor, right: Tensor, turned: bool = False, parts: int = 64) -> Tensor:
+    """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, K) and (S, B, T, N).
+
+    One product for all of it would leave most of a GPU without work, because its result is small: so there are some
+    sixty, of a part of the samples each, and their sum.
+    """
+    seeds, batch = left.shape[:2]
+    groups = max(count for count in range(1, batch + 1) if batch % count == 0 and (count == 1 or count * seeds <= parts))
+    left, right = ((right, left) if turned else (left, right))
+    a, b = (part.unflatten(1, (groups, -1)).flatten(2, 3).flatten(0, 1) for part in (left, right))
+    return (a.mT @ b).unflatten(0, (seeds, groups)).sum(1)
 
 
 class Forward(torch.autograd.Function):
@@ -135,9 +169,10 @@ class Forward(torch.autograd.Function):
 
     @staticmethod
     def forward(loop: Loop, training: bool, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        memory = loop.forward(tensors, training)
-        kept = [memory[name] for name in loop.kept] if training else []
-        return (loop.output(memory), *loop.ends(memory), *kept)
+        kernels = loop.of(tensors)
+        memory = kernels.forward(tensors, training)
+        kept = [memory[name] for name in kernels.kept] if training else []
+        return (kernels.output(memory), *kernels.ends(memory), *kept)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -171,7 +206,7 @@ class Backward(torch.autograd.Function):
         count = sum(loop.counts)
         given, memory = tensors[:count], tensors[count : count + kept]
         pull, *ends = tensors[count + kept :]
-        gradients = loop.backward(given, memory, pull, ends)
+        gradients = loop.of(given).backward(given, memory, pull, ends)
         # a constant that nothing depends on has a gradient of zeros
         return tuple(
             torch.zeros_like(tensor) if part is None else part for part, tensor in zip(gradients, given, strict=True)

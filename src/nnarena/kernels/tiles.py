@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nnarena.kernels.index import Axis, Index, Straddle
@@ -225,7 +225,30 @@ class Program:
                         axis for axis in columns if axis in right.clean
                     )
                     return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
-        return self.reduce("sum", self.map("mul", left, right), inner)
+        return self.reduce("sum", self.map("mul", self._inner_last(left, inner), self._inner_last(right, inner)), inner)
+
+    def _inner_last(self, value: Value, inner: tuple[Axis, ...]) -> Value:
+        """A matrix of weights that is summed over its first dimension is read from a transposed copy.
+
+        What is summed then lies side by side in memory, and so among the threads of a warp, which add quickly.
+        """
+        if not isinstance(value, Ref) or value.tile.op != "load" or not value.tile.steady:
+            return value
+        source, index = value.tile.detail
+        own = {value.tile.axes[value.axes.index(axis)] for axis in inner if axis in value.axes}
+        places = [{axis for axis, _ in part.terms} for part in index]
+        if len(places) != 2 or not (places[0] and places[0] <= own and places[1]) or places[1] & own:
+            return value
+        turned = replace(source, name=f"{source.name}t", shape=tuple(reversed(source.shape)))
+        axes = tuple(reversed(value.tile.axes)) if len(value.tile.axes) == 2 else None
+        if axes is None:
+            return value
+        key = (value.tile, axes)
+        if key not in self.turned:
+            tile = value.tile
+            detail = (turned, tuple(reversed(index)))
+            self.turned[key] = self._make(Tile("load", (), axes, detail, True, tile.clean, tile.kind)).tile
+        return Ref(self.turned[key], tuple(reversed(value.axes)))
 
     def _turned(self, ref: Ref, axes: tuple[Axis, ...]) -> Ref:
         """What lies in memory is read in the order in which it is wanted, instead of being turned round."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnarena.kernels import chunk
+from nnarena.kernels import recurrence
 
 State = Tensor | tuple[Tensor, ...]
 
@@ -40,8 +40,9 @@ class Recurrent(nn.Module):
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1, not {size}.")
-        if backend not in ("auto", "native", "compiled", "eager"):
-            raise ValueError(f"backend is 'auto', 'native', 'compiled' or 'eager', not {backend!r}.")
+        if backend not in recurrence.BACKENDS:
+            *others, last = map(repr, recurrence.BACKENDS)
+            raise ValueError(f"backend is {', '.join(others)} or {last}, not {backend!r}.")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.batch_first = batch_first
@@ -80,12 +81,15 @@ class Recurrent(nn.Module):
         if state is None:
             state = self.initial_state(x.shape[0], x)
         self._check_state(state, x)
-        done = self.native(x, state) if self.backend in ("auto", "native") else None
+        done = self.native(x, state) if self._takes_native() else None
         output, state = done or self._loop(x, state, timespans)
         return (output if self.batch_first else output.transpose(0, 1)), state
 
+    def _takes_native(self) -> bool:
+        """torch's kernels cannot be mapped over a population: `torch.vmap` gets the loop."""
+        return self.backend == "native" or (self.backend == "auto" and not recurrence.is_mapped())
+
     def _loop(self, x: Tensor, state: State, timespans: Tensor | None) -> tuple[Tensor, State]:
-        """The definition, one step after the other; on a CPU in compiled chunks where asked for or worth it."""
         constants = self.constants()
         projected = self.project(constants, x, timespans)
         outputs, state = self.drive(self.step, constants, projected, state)
@@ -93,9 +97,7 @@ class Recurrent(nn.Module):
 
     def drive(self, step: Any, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
         """Any step over all inputs, by this layer's backend: outputs (B, T, …) and the last state."""
-        like = projected[0] if isinstance(projected, tuple) else projected
-        compiled = self.backend == "compiled" or (self.backend == "auto" and chunk.worthwhile(like))
-        return (chunk.run if compiled else chunk.loop)(step, constants, projected, state)
+        return recurrence.run(step, constants, projected, state, self.backend)
 
     def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
         name = type(self).__name__
@@ -106,7 +108,8 @@ class Recurrent(nn.Module):
                 f"{name} wants timespans {tuple(x.shape[:2])} for this input, not {tuple(timespans.shape)}."
             )
         # Looking at the numbers would make a GPU wait, and a compiler stop.
-        if timespans.device.type == "cpu" and not torch.compiler.is_compiling() and bool((timespans < 0).any()):
+        seen = timespans.device.type == "cpu" and not torch.compiler.is_compiling() and not recurrence.is_mapped()
+        if seen and bool((timespans < 0).any()):
             raise ValueError(f"timespans must not be negative; the least is {float(timespans.min())}.")
 
     def _check_state(self, state: State, x: Tensor) -> None:

@@ -1,0 +1,288 @@
+"""Every cell as a kernel, in Triton's interpreter, against autograd in float64: every output and every gradient."""
+
+from __future__ import annotations
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state
+from torch.utils import _pytree as pytree
+
+from nnarena.kernels import plan, recurrence
+from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
+from nnarena.kernels.runtime import product_over_steps
+from nnarena.kernels.trace import CannotCompile
+from nnarena.nn import (
+    CTGRU,
+    CTRNN,
+    DNC,
+    GRU,
+    LSTM,
+    LTC,
+    NCP,
+    ODELSTM,
+    ExpUnitaryRNN,
+    FullyConnected,
+    MemoryAugmentedTransformer,
+    MemoryCell,
+    Recurrent,
+    UnitaryRNN,
+)
+
+CIRCUIT = NCP(inter=5, command=4, motor=2, sensory_fanout=2, inter_fanout=2, recurrent_command_synapses=3, motor_fanin=2, seed=1)
+CELLS = {
+    "lstm": lambda **more: LSTM(3, 20, **more),
+    "gru": lambda **more: GRU(3, 17, **more),
+    "ct_rnn": lambda **more: CTRNN(3, 18, **more),
+    "ct_rnn euler": lambda **more: CTRNN(3, 5, solver="euler", unfolds=2, **more),
+    "ct_gru": lambda **more: CTGRU(3, 7, scales=5, **more),
+    "ode_lstm": lambda **more: ODELSTM(3, 18, **more),
+    "ltc": lambda **more: LTC(3, CIRCUIT, unfolds=2, **more),
+    "ltc full": lambda **more: LTC(3, FullyConnected(5, 2), unfolds=2, **more),
+    "unitary": lambda **more: UnitaryRNN(3, 18, capacity=4, **more),
+    "unitary real": lambda **more: UnitaryRNN(3, 6, capacity=2, complex=False, **more),
+    "exp_unitary": lambda **more: ExpUnitaryRNN(3, 9, trainable_initial_state=True, **more),
+    "memory_cell": lambda **more: MemoryCell(**more),
+    "dnc": lambda **more: DNC(3, 2, hidden_size=18, slots=5, width=3, reads=2, **more),
+    "memory_transformer": lambda **more: MemoryAugmentedTransformer(
+        3, 2, rows=4, columns=5, d_model=16, nhead=2, dim_feedforward=18, **more
+    ),
+}
+STEPS = 3
+# padding may hold anything: it is masked where it would count
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:divide by zero", "ignore:overflow encountered")
+
+
+@pytest.fixture(params=["one sample a program", "a block of samples"])
+def mapping(request, monkeypatch):
+    """Both ways of laying samples out, whatever the sizes would suggest."""
+    block = request.param == "a block of samples"
+    many = 0 if block else 1 << 30
+    monkeypatch.setattr(plan, "MANY", many)
+    monkeypatch.setattr(plan, "VERY_MANY", many)
+    monkeypatch.setattr(recurrence, "_loops", {})
+    return 18 if block else 3  # more than a block of sixteen, and not a whole one
+
+
+def make(name, seed=0):
+    torch.manual_seed(seed)
+    layer = CELLS[name](backend="fused")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return layer
+
+
+def inputs(layer, batch=3, steps=STEPS, seed=1):
+    """x, timespans where the layer takes them, and a state that is not the one it would start from."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(batch, steps, layer.input_size, generator=generator)
+    spans = torch.rand(batch, steps, generator=generator) + 0.5 if layer.continuous else None
+    state = layer.initial_state(batch, x)
+    state = pytree.tree_map(lambda part: (part + 0.1 * torch.rand(part.shape, generator=generator)).detach(), state)
+    return x, spans, state
+
+
+def train(layer, weights, x, spans, state):
+    """Outputs, last state and all gradients of a sum in which every number counts differently."""
+    leaves, tree = pytree.tree_flatten(state)
+    leaves = [leaf.clone().requires_grad_() for leaf in leaves]
+    x = x.clone().requires_grad_()
+    weights = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
+    fixed = dict(layer.named_buffers())
+    given = (x, pytree.tree_unflatten(leaves, tree), *([] if spans is None else [spans]))
+    output, last = functional_call(layer, {**weights, **fixed}, given)
+    results = [output, *pytree.tree_leaves(last)]
+    total = x.new_zeros(())
+    for place, part in enumerate(results):
+        numbers = torch.arange(part.numel(), dtype=torch.float64).add(place).cos().view(part.shape)
+        total = total + (part * numbers.to(part)).sum()
+    wanted = [x, *leaves, *weights.values()]
+    gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+    names = ["x", *(f"state {place}" for place in range(len(leaves))), *weights]
+    return results, {
+        name: torch.zeros_like(tensor) if part is None else part
+        for name, part, tensor in zip(names, gradients, wanted, strict=True)
+    }
+
+
+def reference(layer, x, spans, state):
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "eager"
+    for part in exact.modules():
+        if isinstance(part, Recurrent):
+            part.backend = "eager"
+    doubled = pytree.tree_map(lambda part: part.double(), state)
+    return train(exact, dict(exact.named_parameters()), x.double(), None if spans is None else spans.double(), doubled)
+
+
+def assert_near(ours, exact, what, tolerance=2e-5):
+    """Near in the norm of the whole tensor: single numbers may cancel to almost nothing."""
+    error = (ours.double() - exact).norm() / exact.norm().clamp_min(0.1)
+    assert error < tolerance, f"{what}: {float(error):.1e}"
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_kernel_gives_what_autograd_gives(name, mapping):
+    layer = make(name)
+    given = inputs(layer, mapping)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    exact, slopes = reference(layer, *given)
+    # the memory cell has slopes of 100: what float32 loses is a hundred times as much
+    tolerance = 1e-3 if name == "memory_cell" else 2e-5
+    for place, (ours, wanted) in enumerate(zip(results, exact, strict=True)):
+        assert_near(ours, wanted, f"result {place}", tolerance)
+    assert gradients.keys() == slopes.keys()
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part, tolerance)
+    plans = {kernel_plan.rows for loop in recurrence._loops.values() for kernel_plan in loop.kernels}
+    block = mapping > 3 and name not in ("dnc", "memory_transformer")
+    assert (16 in plans) == block
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_without_gradients_the_numbers_are_the_same(name):
+    layer = make(name)
+    x, spans, state = inputs(layer, 1)
+    more = {} if spans is None else {"timespans": spans}
+    output, last = layer(x, state, **more)
+    with torch.no_grad():
+        plain, also_last = layer(x, state, **more)
+    for part, other in zip([plain, *pytree.tree_leaves(also_last)], [output, *pytree.tree_leaves(last)], strict=True):
+        torch.testing.assert_close(part, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_population_is_its_members(name):
+    """`torch.vmap` folds seeds into the kernel's grid: each member's numbers are those it gets alone."""
+    layers = [make(name, seed) for seed in (0, 1)]
+    given = [inputs(layer, batch=2, seed=seed) for seed, layer in enumerate(layers)]
+    alone = [train(layer, dict(layer.named_parameters()), *one) for layer, one in zip(layers, given, strict=True)]
+    weights, buffers = stack_module_state(layers)
+    weights = {key: value.detach().requires_grad_() for key, value in weights.items()}
+    x = torch.stack([one[0] for one in given])
+    spans = None if given[0][1] is None else torch.stack([one[1] for one in given])
+    state = pytree.tree_map(lambda *parts: torch.stack(parts), *(one[2] for one in given))
+
+    def call(weights, buffers, x, state, spans):
+        args = (x, state) if spans is None else (x, state, spans)
+        output, last = functional_call(layers[0], {**weights, **buffers}, args)
+        return output, *pytree.tree_leaves(last)
+
+    results = torch.vmap(call, in_dims=(0, 0, 0, 0, None if spans is None else 0))(weights, buffers, x, state, spans)
+    total = x.new_zeros(())
+    for place, part in enumerate(results):
+        numbers = torch.arange(part[0].numel(), dtype=torch.float64).add(place).cos().view(part[0].shape)
+        total = total + (part * numbers.to(part)).sum()
+    gradients = dict(zip(weights, torch.autograd.grad(total, list(weights.values()), allow_unused=True), strict=True))
+    for member, (own_results, own_gradients) in enumerate(alone):
+        for part, own in zip(results, own_results, strict=True):
+            assert_near(part[member], own.double(), "result", 1e-6)
+        for key, gradient in gradients.items():
+            gradient = torch.zeros_like(weights[key]) if gradient is None else gradient
+            assert_near(gradient[member], own_gradients[key].double(), key, 1e-5)
+
+
+def test_the_same_call_gives_the_same_bits():
+    layer = make("lstm")
+    given = inputs(layer)
+    _, once = train(layer, dict(layer.named_parameters()), *given)
+    _, again = train(layer, dict(layer.named_parameters()), *given)
+    assert all(torch.equal(once[name], again[name]) for name in once)
+
+
+class Own(Recurrent):
+    """A cell that somebody brings, written without a thought of kernels: one function, x and state go in."""
+
+    def __init__(self, step=None):
+        super().__init__(3, 6, backend="fused")
+        self.W, self.U = nn.Parameter(torch.randn(3, 6) / 2), nn.Parameter(torch.randn(6, 6) / 3)
+        self.taken = step
+
+    def initial_state(self, batch, like):
+        return like.new_zeros(batch, 6)
+
+    def constants(self):
+        return self.W, self.U
+
+    @staticmethod
+    def step(constants, u, state):
+        W, U = constants
+        state = torch.where(state > 0.1, torch.tanh(u @ W.exp() + state @ U), 0.5 * state.roll(1, -1))
+        return state, torch.cat([state[:, ::2], state.flip(-1)[:, :2]], -1)
+
+
+def test_a_cell_that_somebody_brings():
+    torch.manual_seed(0)
+    layer = Own()
+    given = inputs(layer)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    exact, slopes = reference(layer, *given)
+    for ours, wanted in zip([*results, *gradients.values()], [*exact, *slopes.values()], strict=True):
+        assert_near(ours, wanted, "own")
+
+
+def test_what_cannot_be_compiled_runs_eagerly_and_says_why(caplog, monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
+    recurrence._tell.cache_clear()
+
+    class Looks(Own):
+        @staticmethod
+        def step(constants, u, state):
+            state = state + 1 if bool(u.sum() > 0) else state - 1
+            return state, state
+
+    layer = Looks()
+    x, _, state = inputs(layer)
+    with caplog.at_level(logging.WARNING, "nnarena.kernels"):
+        output, _ = layer(x, state)
+        layer(x, state)
+    layer.backend = "eager"
+    assert torch.equal(output, layer(x, state)[0])
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "Looks.step" in line and "eagerly" in line and "cannot be traced" in line
+
+
+def test_double_precision_is_left_to_the_eager_loop(monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
+    layer = make("gru").double()
+    with pytest.raises(CannotCompile, match="float32 only"):
+        recurrence.fused(layer.step, layer.constants(), torch.zeros(2, 3, 51).double(), torch.zeros(2, 17).double())
+    assert layer(torch.zeros(2, 3, 3).double())[0].dtype == torch.float64
+
+
+def test_a_second_derivative_is_refused():
+    layer = make("lstm")
+    x = inputs(layer)[0].requires_grad_()
+    (slope,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        slope.sum().backward()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_over_samples_and_steps(turned):
+    left, right = torch.randn(2, 6, 5, 3, dtype=torch.float64), torch.randn(2, 6, 5, 4, dtype=torch.float64)
+    wanted = torch.einsum("sbtk,sbtn->snk" if turned else "sbtk,sbtn->skn", left, right)
+    torch.testing.assert_close(product_over_steps(left, right, turned), wanted)
+
+
+def test_a_view_is_another_place_to_read():
+    i, j = Axis(4), Axis(3)
+    # x is (2, 6), seen as (4, 3): row i, column j is element 3 i + j of twelve, so x[i // 2, 3 (i % 2) + j]
+    with pytest.raises(Factor) as factor:
+        reshape((Affine(0, ((i, 1),)), Affine(0, ((j, 1),))), (4, 3), (2, 6))
+    assert factor.value.axis is i and factor.value.inner == 2
+    a, b = Axis(2), Axis(2)
+    row, column = reshape((Affine(0, ((a, 2), (b, 1))), Affine(0, ((j, 1),))), (4, 3), (2, 6))
+    assert row.terms == ((a, 1),) and set(column.terms) == {(b, 3), (j, 1)} and row.offset == column.offset == 0
+
+
+def test_a_seam_cuts_the_axis_that_runs_over_it():
+    axis = Axis(10)
+    with pytest.raises(Straddle) as seam:
+        cut(Affine(2, ((axis, 1),)), 5)
+    assert seam.value.axis is axis and seam.value.at == 3
+    cut(Affine(5, ((axis, 1),)), 5)
