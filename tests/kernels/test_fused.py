@@ -32,7 +32,9 @@ from nnarena.nn import (
     UnitaryRNN,
 )
 
-CIRCUIT = NCP(inter=5, command=4, motor=2, sensory_fanout=2, inter_fanout=2, recurrent_command_synapses=3, motor_fanin=2, seed=1)
+CIRCUIT = NCP(
+    inter=5, command=4, motor=2, sensory_fanout=2, inter_fanout=2, recurrent_command_synapses=3, motor_fanin=2, seed=1
+)
 CELLS = {
     "lstm": lambda **more: LSTM(3, 20, **more),
     "gru": lambda **more: GRU(3, 17, **more),
@@ -53,7 +55,9 @@ CELLS = {
 }
 STEPS = 3
 # padding may hold anything: it is masked where it would count
-pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:divide by zero", "ignore:overflow encountered")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:invalid value encountered", "ignore:divide by zero", "ignore:overflow encountered"
+)
 
 
 @pytest.fixture(params=["one sample a program", "a block of samples"])

@@ -350,7 +350,7 @@ def test_it_maps_over_a_population():
         ({"output_size": 0}, "output_size must be at least 1, not 0"),
         ({"clip": 0.0}, "clip must be above 0 .* not 0.0"),
         ({"clip": math.nan}, "clip must be above 0 .* not nan"),
-        ({"backend": "fast"}, "'auto', 'native', 'compiled' or 'eager', not 'fast'"),
+        ({"backend": "fast"}, "'auto', 'native', 'fused', 'compiled' or 'eager', not 'fast'"),
     ],
 )
 def test_wrong_sizes_are_sentences(sizes, sentence):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnarena.core.spec import TaskSpec
-from nnarena.nn.exp_unitary_rnn import ExpUnitaryRNN, matrix_exponential_unitary_rnn, triangle_places
+from nnarena.nn.exp_unitary_rnn import exponential_series, ExpUnitaryRNN, matrix_exponential_unitary_rnn, triangle_places
 
 B, T, F, H = 3, 6, 3, 5
 VARIANTS = {
@@ -274,3 +274,12 @@ def test_the_competitor_reads_time_as_a_feature_and_shows_both_parts(timespans):
     assert net.layer.input_size == F + timespans and net(*x).shape == (B, 4)
     features = torch.cat([x[0], x[1].unsqueeze(-1)], -1) if timespans else x[0]
     torch.testing.assert_close(net(*x), net.head(torch.cat(net.layer(features)[1], -1)))
+
+
+@pytest.mark.parametrize("size", [0.1, 3.0, 29.0])
+def test_the_series_is_the_exponential(size):
+    torch.manual_seed(0)
+    matrix = torch.randn(12, 12, dtype=torch.complex128)
+    matrix = matrix - matrix.mH
+    matrix = size * matrix / torch.linalg.matrix_norm(matrix, 2)
+    torch.testing.assert_close(exponential_series(matrix), torch.linalg.matrix_exp(matrix), rtol=1e-7, atol=1e-7)

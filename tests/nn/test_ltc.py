@@ -333,3 +333,18 @@ COUNTS = {"add": (2, 1, 1349), "memory": (1, 10, 2908), "mnist": (8, 10, 3650), 
 def test_the_parameters_are_as_many_as_published(inputs, outputs, count):
     net = neural_circuit_policies(spec(input_shape=(5, inputs), output_size=outputs))
     assert sum(parameter.numel() for parameter in net.parameters()) == count
+
+
+def test_picking_synapses_is_the_same_as_matrices_of_them(monkeypatch):
+    """Large wirings are not written out as matrices; nothing else depends on it."""
+    layer = LTC(3, FullyConnected(5, 2), dtype=torch.float64)
+    x = torch.randn(4, 6, 3, dtype=torch.float64)
+    output, state = layer(x)
+    slopes = torch.autograd.grad(output.sum() + state.sum(), list(layer.parameters()), allow_unused=True)
+    monkeypatch.setattr("nnarena.nn.ltc.WRITTEN_OUT", 0)
+    picked, last = layer(x)
+    torch.testing.assert_close(picked, output)
+    torch.testing.assert_close(last, state)
+    others = torch.autograd.grad(picked.sum() + last.sum(), list(layer.parameters()), allow_unused=True)
+    for one, other in zip(slopes, others, strict=True):
+        torch.testing.assert_close(one, other)

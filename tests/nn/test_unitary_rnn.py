@@ -327,3 +327,11 @@ def test_the_competitor_reads_time_as_a_feature_and_shows_the_real_part(timespan
     assert net.layer.input_size == F + timespans and net(*x).shape == (B, 4)
     features = torch.cat([x[0], x[1].unsqueeze(-1)], -1) if timespans else x[0]
     torch.testing.assert_close(net(*x), net.head(net.layer(features)[1][0]))
+
+
+@pytest.mark.parametrize(("units", "capacity", "numbers"), [(8, 2, True), (16, 6, True), (12, 10, False)])
+def test_products_of_layers_are_the_rotations(units, capacity, numbers):
+    layer = UnitaryRNN(2, units, capacity=capacity, complex=numbers, dtype=torch.float64)
+    eye = torch.eye(units, dtype=torch.float64)
+    rows = torch.stack([eye, torch.zeros_like(eye)]) if numbers else eye.unsqueeze(0)
+    torch.testing.assert_close(layer._multiplied(rows), layer.rotate(rows))

@@ -158,11 +158,14 @@ class Builder:
         """A node written to memory; in the pieces in which it is computed anyway, if these are all of it."""
         needed = needed_tiles(kernel)
         places = reader.places.get(node, [])
-        pieces = [(index[1:], value) for index, value in places if isinstance(value, Ref) and value.tile in needed]
+        skip = len(shape_of(node)) - len(source.shape)
+        pieces = [(index[skip:], value) for index, value in places if isinstance(value, Ref) and value.tile in needed]
         if _is_partition([index for index, _ in pieces], source.shape):
             return [Store(source, index, value) for index, value in pieces]
+        # a sample that is itself several rows has no dimension of one in front
+        front = (Affine(0),) if len(shape_of(node)) > len(source.shape) else ()
         return self._everywhere(
-            reader, source.shape, lambda index: Store(source, index, reader.read(node, (Affine(0), *index)))
+            reader, source.shape, lambda index: Store(source, index, reader.read(node, (*front, *index)))
         )
 
     def _after(self, reader: Reader, node: Any, carry: Carry, index: Index) -> Value:
@@ -277,7 +280,8 @@ class Builder:
                 name = self._where_it_lies(node)
                 if name is None:
                     name = f"{side}{len([known for known in self.shapes if known.startswith(side)])}"
-                    source = Source(name, shape_of(node)[1:], True, True)
+                    shape = shape_of(node)
+                    source = Source(name, shape[1:] if shape[0] == 1 else shape, True, True)
                     self.shapes[name] = source.shape
                     self.written[node] = name
                     kernel.stores += self._stores(reader, kernel, node, source)
@@ -367,7 +371,7 @@ def _factors(node: Any) -> list[Outer]:
             return one + other if one and other else []
         case "mm":
             left, right = node.args
-            if shape_of(left)[1] != 1 or left.op != "call_function" or name_of(left) != "t":
+            if left.op != "call_function" or name_of(left) not in ("t", "transpose", "permute"):
                 return []
             return [Outer(left.args[0], right)]
         case _:
@@ -406,6 +410,5 @@ def _alike(reader: Reader, terms: list[Value]) -> list[Value]:
     if all(with_rows) or not any(with_rows):
         return terms
     return [
-        reader.program.reduce("sum", term, (rows,)) if has else term
-        for term, has in zip(terms, with_rows, strict=True)
+        reader.program.reduce("sum", term, (rows,)) if has else term for term, has in zip(terms, with_rows, strict=True)
     ]

@@ -134,7 +134,9 @@ class Writer:
             if tile.steady:
                 self.compute(tile)
         for held in kernel.held:
-            self.line(f"{name_of(held.carry, held.piece)} = {self.loaded(*held.start, held.axes, live=kernel.backward)}")
+            self.line(
+                f"{name_of(held.carry, held.piece)} = {self.loaded(*held.start, held.axes, live=kernel.backward)}"
+            )
             if held.first:
                 self.stored(*held.first, name_of(held.carry, held.piece), held.axes, time="0")
         for number, total in enumerate(kernel.sums):
@@ -233,9 +235,7 @@ class Writer:
         dirty = [
             axis
             for axis in axes
-            if axis is not self.program.batch
-            and axis.size != axis.pad
-            and not (fill == "0.0" and axis in ref.clean)
+            if axis is not self.program.batch and axis.size != axis.pad and not (fill == "0.0" and axis in ref.clean)
         ]
         if not dirty:
             return ref.tile.name

@@ -65,13 +65,14 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     )
     nodes = list(traced.graph.nodes)
     if any(_meets_weights_as_a_matrix(node, traced) for node in nodes):
-        return Plan(rows=1, warps=8, precision=precision)
+        return Plan(rows=1, warps=8, precision=precision, held=0)
     alone = any(node.op == "call_function" and name_of(node) == "bmm" for node in nodes)
     if not alone and (sequences >= MANY and weights >= HEAVY):
-        return Plan(rows=16, warps=8, precision=precision)
+        return Plan(rows=16, warps=8, precision=precision, held=0)
     if not alone and (sequences >= VERY_MANY and weights < HEAVY):
         return Plan(rows=16, warps=4, precision=precision)
-    return Plan(rows=1, warps=4 if weights < 18_000 else 8, precision=precision)
+    long = weights < HEAVY and len(nodes) > 250  # many small operations one after the other
+    return Plan(rows=1, warps=8 if long or weights >= 18_000 else 4, precision=precision)
 
 
 def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:
@@ -87,6 +88,8 @@ def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:
 def warps_for(tiles: Iterable[Tile], rows: int, most: int) -> int:
     """So many warps that each has columns of its own in every product; else they compute the same twice."""
     rooms = [
-        padded(tile.detail[0]) // 16 * padded(tile.detail[2]) // 8 for tile in tiles if tile.op == "dot" and not tile.steady
+        padded(tile.detail[0]) // 16 * padded(tile.detail[2]) // 8
+        for tile in tiles
+        if tile.op == "dot" and not tile.steady
     ]
     return max(min(4, most), min(most, *rooms)) if rooms and rows > 1 else most

@@ -33,7 +33,7 @@ from nnarena.kernels.trace import CannotCompile
 T = TypeVar("T")
 View = Callable[[Node, Index], tuple[Node, Index] | float]
 VIEWS: dict[str, View] = {}
-RULES: dict[str, Callable[["Reader", Node, Index], Value]] = {}
+RULES: dict[str, Callable[[Reader, Node, Index], Value]] = {}
 
 
 class NeedCut(Exception):
@@ -415,8 +415,29 @@ SAME |= {"bitwise_not": "not", "sgn": "sign", "clamp_min": "maximum", "clamp_max
 
 
 @rule(
-    *"add sub mul div neg abs exp log log1p expm1 sqrt rsqrt reciprocal sin cos erf tanh sigmoid relu maximum".split(),
-    *"minimum sign where gt ge lt le eq ne".split(),
+    *[
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sin",
+        "cos",
+        "erf",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "maximum",
+    ],
+    *["minimum", "sign", "where", "gt", "ge", "lt", "le", "eq", "ne"],
     *SAME,
 )
 def _mapped(reader: Reader, node: Node, index: Index) -> Value:
@@ -569,4 +590,3 @@ def _softmax(reader: Reader, node: Node, index: Index) -> Value:
 
     whole = reader.over(shape_of(source)[dim], lambda part, axes: reader.program.reduce("sum", shifted(part), axes))
     return made("div", shifted(index[dim]), reader.total("add", whole))
-

@@ -152,15 +152,17 @@ def _before(memory: Tensor, name: str) -> Tensor:
 
 
 def product_over_steps(left: Tensor, right: Tensor, turned: bool = False, parts: int = 64) -> Tensor:
-    """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, K) and (S, B, T, N).
+    """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, …, K) and (S, B, T, …, N).
 
     One product for all of it would leave most of a GPU without work, because its result is small: so there are some
     sixty, of a part of the samples each, and their sum.
     """
     seeds, batch = left.shape[:2]
-    groups = max(count for count in range(1, batch + 1) if batch % count == 0 and (count == 1 or count * seeds <= parts))
-    left, right = ((right, left) if turned else (left, right))
-    a, b = (part.unflatten(1, (groups, -1)).flatten(2, 3).flatten(0, 1) for part in (left, right))
+    groups = max(
+        count for count in range(1, batch + 1) if batch % count == 0 and (count == 1 or count * seeds <= parts)
+    )
+    left, right = (right, left) if turned else (left, right)
+    a, b = (part.unflatten(1, (groups, -1)).flatten(2, -2).flatten(0, 1) for part in (left, right))
     return (a.mT @ b).unflatten(0, (seeds, groups)).sum(1)
 
 

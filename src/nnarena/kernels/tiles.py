@@ -163,9 +163,7 @@ class Program:
         axes = (*(self.batch_axes if source.rows else ()), *found)
         for axis in found:
             self.order.setdefault(axis, len(self.order))
-        return self._make(
-            Tile("load", (), axes, (source, index), not source.time, frozenset(found), source.kind)
-        )
+        return self._make(Tile("load", (), axes, (source, index), not source.time, frozenset(found), source.kind))
 
     def carry(self, carry: Carry, piece: tuple[int, ...], axes: tuple[Axis, ...]) -> Ref:
         for axis in axes:
@@ -216,7 +214,10 @@ class Program:
             if whole and not set(rows) & set(columns):
                 groups = (rows, inner, columns)
                 if all(padded(group) >= 16 for group in groups):
-                    if self.batch in columns:  # the samples stand in the rows
+                    # The samples stand in the rows. Where there is one sample only, its rows stand in the columns: what
+                    # a product needs of the one before it is then transposed, and Triton takes the two for independent;
+                    # else it would let every warp compute all rows.
+                    if self.batch in columns or self.batch.size == 1:
                         left, right, (rows, inner, columns) = right, left, (columns, inner, rows)
                         groups = (rows, inner, columns)
                     left, right = self._turned(left, (*rows, *inner)), self._turned(right, (*inner, *columns))

@@ -138,9 +138,7 @@ def _sort_out(graph: Graph, signature: Signature, learned: list[int], driven: li
     for place, node in zip(driven, gradients[len(learned) :], strict=False):
         grad_inputs[place] = node
     grad_state = gradients[len(learned) + len(driven) :]
-    return Traced(
-        graph, *groups, places[0], new_state, output, grad_constants, grad_inputs, list(grad_state)
-    )  # type: ignore[arg-type]
+    return Traced(graph, *groups, places[0], new_state, output, grad_constants, grad_inputs, list(grad_state))  # type: ignore[arg-type]
 
 
 def decompositions() -> dict[Any, Any]:

@@ -12,6 +12,7 @@ from nnarena.core.spec import TaskSpec
 from nnarena.nn.ct_rnn import spans_or_ones
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -92,9 +93,9 @@ class CTGRU(Recurrent):
         log_tau, sizes = log_tau.unsqueeze(-1), [len(W) - self.hidden_size, self.hidden_size]
         (W_g, W_q), (b_g, b_q) = W.split(sizes), bias.split(sizes)
         offset = self._scales_first(b_g) - log_tau
-        gates = nn.functional.linear(x, self._scales_first(W_g).flatten(0, 2), offset.flatten())
+        gates = linear(x, self._scales_first(W_g).flatten(0, 2), offset.flatten())
         decay = (-spans_or_ones(x, timespans).unsqueeze(-1) / log_tau.exp()).exp()
-        return gates.unflatten(-1, offset.shape), nn.functional.linear(x, W_q, b_q), decay
+        return gates.unflatten(-1, offset.shape), linear(x, W_q, b_q), decay
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:

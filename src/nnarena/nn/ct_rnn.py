@@ -13,6 +13,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.solvers import Slope, advance, check_solver, dopri5
 
@@ -87,7 +88,7 @@ class CTRNN(Recurrent):
         return self.weight_ih, self.weight_hh.t(), self.bias, self.scale, self.tau, solve
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
-        return nn.functional.linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)
+        return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:

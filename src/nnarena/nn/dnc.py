@@ -15,6 +15,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import dense
+from nnarena.nn.linear import linear
 from nnarena.nn.lstm import LSTM
 from nnarena.nn.recurrent import Recurrent
 
@@ -148,7 +149,7 @@ class DNC(Recurrent):
         )
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return F.linear(x, constants.weight_input, constants.bias)
+        return linear(x, constants.weight_input, constants.bias)
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: tuple[Tensor, ...]) -> tuple[State, Tensor]:
@@ -177,7 +178,7 @@ class DNC(Recurrent):
         return new, torch.cat([shown, vectors.flatten(1)], 1)
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
-        return F.linear(outputs, *constants.head).clamp(-constants.clip, constants.clip)
+        return linear(outputs, *constants.head).clamp(-constants.clip, constants.clip)
 
     def extra_repr(self) -> str:
         sizes = f"hidden_size={self.hidden_size}, slots={self.slots}, width={self.width}, reads={self.reads}"

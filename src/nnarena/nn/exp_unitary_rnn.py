@@ -14,6 +14,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.unitary_rnn import Pair, complex_step
 
@@ -98,7 +99,7 @@ class ExpUnitaryRNN(Recurrent):
     def recurrent_matrix(self) -> Tensor:
         """W, (H, H), complex."""
         re, im = self._generator()
-        return polished(torch.linalg.matrix_exp(torch.complex(re, im)))
+        return polished(exponential(torch.complex(re, im)))
 
     def input_matrix(self) -> Pair:
         """Real and imaginary part, (H, F), of V; the Fourier transform is linear in x, and so becomes a part of V."""
@@ -114,7 +115,7 @@ class ExpUnitaryRNN(Recurrent):
         return torch.cat(self.input_matrix()), (turned.real, turned.imag), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return nn.functional.linear(x, constants[0])
+        return linear(x, constants[0])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Pair) -> tuple[Pair, Tensor]:
@@ -123,6 +124,24 @@ class ExpUnitaryRNN(Recurrent):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, capacity={self.capacity}, fourier_input={self.fourier_input}"
+
+
+def exponential(matrix: Tensor) -> Tensor:
+    """e^A. On a GPU by its series: torch's own looks at the numbers to choose, and the host waits for the device."""
+    return exponential_series(matrix) if matrix.is_cuda else torch.linalg.matrix_exp(matrix)
+
+
+def exponential_series(matrix: Tensor) -> Tensor:
+    """e^A = (e^{A/64})^64, the inner one up to the eighth power: right to rounding while ‖A‖ is below 30."""
+    a = matrix / 64
+    a2 = a @ a
+    a3, a4 = a2 @ a, a2 @ a2
+    one = torch.eye(len(a), device=a.device, dtype=a.dtype)
+    high = one / 24 + a / 120 + a2 / 720 + a3 / 5040 + a4 / 40320
+    power = one + a + a2 / 2 + a3 / 6 + a4 @ high
+    for _ in range(6):
+        power = power @ power
+    return power
 
 
 def polished(matrix: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent, one_chunk
 
 Constants = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -57,7 +58,7 @@ class GRU(Recurrent):
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return nn.functional.linear(x, constants[0], constants[2])
+        return linear(x, constants[0], constants[2])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

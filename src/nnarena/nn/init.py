@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from nnarena.nn.linear import Linear
+
 
 def glorot_(weight: Tensor) -> Tensor:
     """Uniform in ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010). A stack of gates counts as one matrix."""
@@ -18,7 +20,7 @@ def orthogonal_(weight: Tensor) -> Tensor:
 
 def dense(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer with Glorot weights and zero bias."""
-    layer = nn.Linear(inputs, outputs)
+    layer = Linear(inputs, outputs)
     glorot_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.wirings import NCP, FullyConnected, Maker, Wiring
 
@@ -212,8 +213,8 @@ class LTC(Recurrent):
 def _flow(synapses: Synapses, values: Tensor, units: int) -> Tensor:
     """Σ_i a_ij e_ij and Σ_i a_ij, (…, 2, U), from the values of all sources, (…, sources)."""
     if synapses.ends is None:
-        opened = (values @ synapses.slope + synapses.offset).sigmoid()
-        return (opened @ synapses.weights).unflatten(-1, (2, units))
+        opened = linear(values, synapses.slope.t(), synapses.offset).sigmoid()
+        return linear(opened, synapses.weights.t()).unflatten(-1, (2, units))
     sources, targets = synapses.ends
     opened = (values.index_select(-1, sources) * synapses.slope + synapses.offset).sigmoid()
     fed = opened.unsqueeze(-2) * synapses.weights

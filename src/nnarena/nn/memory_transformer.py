@@ -15,6 +15,7 @@ from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import dense
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.transformer import WideAttention, sinusoids
 
@@ -103,7 +104,7 @@ class MemoryAugmentedTransformer(Recurrent):
         )
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return F.linear(x, *constants.embed)
+        return linear(x, *constants.embed)
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +116,7 @@ class MemoryAugmentedTransformer(Recurrent):
         return (-gate).sigmoid() * state + gate.sigmoid() * data, z[:, 0]
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
-        return F.linear(outputs, *constants.head)
+        return linear(outputs, *constants.head)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, rows={self.rows}, columns={self.columns}"

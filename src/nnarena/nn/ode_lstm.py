@@ -13,6 +13,7 @@ from nnarena.nn.ct_rnn import CTRNN, spans_or_ones
 from nnarena.nn.ct_rnn import Constants as FlowConstants
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 Constants = tuple[Tensor, Tensor, Tensor, FlowConstants]
@@ -75,7 +76,7 @@ class ODELSTM(Recurrent):
         return self.weight_ih, self.weight_hh.t(), bias, self.flow.constants()
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
-        return nn.functional.linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)
+        return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)
 
     @staticmethod
     def step(

@@ -15,6 +15,7 @@ from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.init import dense
+from nnarena.nn.linear import linear
 from nnarena.nn.lstm import LSTM
 from nnarena.nn.transformer import Transformer, WideAttention
 from nnarena.nn.unitary_rnn import Constants, Pair, UnitaryRNN
@@ -115,7 +116,7 @@ def read_pairs(reader: UnitaryRNN, queries: Tensor, values: Tensor) -> Tensor:
     U [q, v] = U_q q + U_v v, so that the steps are taken without ever writing down all B·Q·K pairs.
     """
     of_query, of_value = reader.weight_ih.split([queries.shape[-1], values.shape[-1]], 1)
-    asked, told = queries @ of_query.t(), values @ of_value.t()
+    asked, told = linear(queries, of_query), linear(values, of_value)
     state = reader.initial_state(asked.shape[0] * asked.shape[1], asked)
     if asked.is_cuda:  # one kernel for all steps reads them faster than it could add them up
         pairs = (asked.unsqueeze(2) + told.unsqueeze(1)).flatten(0, 1)

@@ -5,6 +5,7 @@ B batch, T time, D model width, h heads.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -12,10 +13,12 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels import recurrence
 from nnarena.nn.init import dense
 
 Attention = Callable[[int, int], nn.Module]
@@ -122,11 +125,17 @@ class WideAttention(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:
         q, k, v = (self._heads(part) for part in (self.query(x), self.key(memory), self.value(memory)))
-        return self.output(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return self.output(attend(q, k, v).transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, h·D) → (B, h, T, D)."""
         return x.unflatten(-1, (self.nhead, -1)).transpose(1, 2)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scaled dot-product attention. The fast kernels of a GPU cannot be mapped over a population; plain products can."""
+    with sdpa_kernel(SDPBackend.MATH) if q.is_cuda and recurrence.is_mapped() else contextlib.nullcontext():
+        return F.scaled_dot_product_attention(q, k, v)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:

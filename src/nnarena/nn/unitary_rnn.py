@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
+from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 EPSILON = 0.01  # what modReLU adds to every modulus
@@ -104,14 +105,7 @@ class UnitaryRNN(Recurrent):
         theta, phi = self._layers(self.theta), self._layers(self.phi)
         for layer, distance in enumerate(self.distances):
             shift = layer % 2 if self.style == "tunable" else 0
-            h = h.roll(-shift, -1)
-            a, b = h.unflatten(-1, (-1, 2, distance)).unbind(-2)
-            angle = theta[layer].view(-1, distance)
-            if self.complex:
-                b = _turn(b, phi[layer].view(-1, distance))
-            cos, sin = angle.cos(), angle.sin()
-            h = torch.stack([cos * a - sin * b, sin * a + cos * b], -2).flatten(-3)
-            h = h.roll(shift, -1)
+            h = turn_pairs(h, theta[layer], None if phi is None else phi[layer], distance, shift)
         return h if self.omega is None else _turn(h, self.omega)
 
     def _layers(self, angles: Tensor | None) -> Any:
@@ -124,7 +118,22 @@ class UnitaryRNN(Recurrent):
     def _matrix(self) -> Tensor:
         """The transposed of W, (2, H, H) or (1, H, H): the rows of the identity, turned."""
         eye = torch.eye(self.hidden_size, device=self.theta.device, dtype=self.theta.dtype)
-        return self.rotate(torch.stack([eye, torch.zeros_like(eye)]) if self.complex else eye.unsqueeze(0))
+        rows = torch.stack([eye, torch.zeros_like(eye)]) if self.complex else eye.unsqueeze(0)
+        return self._multiplied(rows) if rows.is_cuda and self.style == "tunable" else self.rotate(rows)
+
+    def _multiplied(self, rows: Tensor) -> Tensor:
+        """What `rotate` gives, by products of whole layers: more work in a few operations, as a GPU likes it."""
+        theta, phi = self._layers(self.theta), self._layers(self.phi)
+        layers = []
+        for shift in (0, 1):
+            angles = [None if part is None else part[shift::2].unsqueeze(1) for part in (theta, phi)]
+            layers.append(turn_pairs(rows.unsqueeze(1), angles[0], angles[1], 1, shift))  # (2, L/2, H, H)
+        product = _product(*layers)
+        while product.shape[1] > 1:
+            product, last = product[:, : product.shape[1] // 2 * 2], product[:, product.shape[1] // 2 * 2 :]
+            product = torch.cat([_product(product[:, ::2], product[:, 1::2]), last], 1)
+        h = product[:, 0]
+        return h if self.omega is None else _turn(h, self.omega)
 
     def recurrent_matrix(self) -> Tensor:
         """W, (H, H), complex, or real in the real variant."""
@@ -136,7 +145,7 @@ class UnitaryRNN(Recurrent):
         return self.weight_ih, ((matrix[0], matrix[1]) if self.complex else matrix[0]), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return nn.functional.linear(x, constants[0])
+        return linear(x, constants[0])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor | Pair) -> tuple[Tensor | Pair, Tensor]:
@@ -165,6 +174,25 @@ def rotation_distances(units: int, capacity: int, style: str) -> tuple[int, ...]
     if capacity % 2 or not 2 <= capacity <= units:
         raise ValueError(f"capacity must be even, at least 2 and at most hidden_size ({units}), not {capacity}.")
     return (1,) * capacity
+
+
+def turn_pairs(h: Tensor, theta: Tensor, phi: Tensor | None, distance: int, shift: int) -> Tensor:
+    """One layer of rotations of units `distance` apart, the first pair beginning at unit `shift`; angles (…, H/2)."""
+    h = h.roll(-shift, -1)
+    a, b = h.unflatten(-1, (-1, 2, distance)).unbind(-2)
+    if phi is not None:
+        b = _turn(b, phi.unflatten(-1, (-1, distance)))
+    cos, sin = theta.cos().unflatten(-1, (-1, distance)), theta.sin().unflatten(-1, (-1, distance))
+    h = torch.stack([cos * a - sin * b, sin * a + cos * b], -2).flatten(-3)
+    return h.roll(shift, -1)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """The product of matrices, (2, …), real and imaginary part in front, or (1, …)."""
+    if len(a) == 1:
+        return a @ b
+    (a_re, a_im), (b_re, b_im) = a, b
+    return torch.stack([a_re @ b_re - a_im @ b_im, a_re @ b_im + a_im @ b_re])
 
 
 def _turn(h: Tensor, angle: Tensor) -> Tensor:
