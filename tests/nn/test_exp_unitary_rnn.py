@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnarena.core.spec import TaskSpec
-from nnarena.nn.exp_unitary_rnn import exponential_series, ExpUnitaryRNN, matrix_exponential_unitary_rnn, triangle_places
+from nnarena.nn.exp_unitary_rnn import (
+    ExpUnitaryRNN,
+    exponential_series,
+    matrix_exponential_unitary_rnn,
+    triangle_places,
+)
 
 B, T, F, H = 3, 6, 3, 5
 VARIANTS = {

@@ -28,7 +28,7 @@ class Store:
     value: Value
 
 
-@dataclass(frozen=True)
+@dataclass
 class Held:
     """A piece of what is carried: where it starts from, what it is after the step, and where it ends, if anywhere."""
 
@@ -334,7 +334,7 @@ class Writer:
         self.line(f"tl.store({pointer}, {text}{mask})")
 
     def stored_sum(self, total: Sum, text: str) -> None:
-        """Every program has its own place: sums of programs are added afterwards, in an order that is always the same."""
+        """Every program has its own place: sums of programs are added afterwards, always in the same order."""
         pointer, inside = self.place(total.source, total.index, total.axes, "0")
         numel = 1
         for size in total.source.shape:

@@ -14,7 +14,7 @@ from nnarena.kernels.trace import CannotCompile
 
 
 class Axis:
-    """A dimension of a tile: 0 … size − 1, padded to a power of two. Two axes are the same only if they are one object."""
+    """A dimension of a tile: 0 … size − 1, padded to a power of two. One axis is one object."""
 
     def __init__(self, size: int, pad: int = 1) -> None:
         self.size = size

@@ -7,33 +7,20 @@ that was padded with zeros is read where it is not zero. These are not rules of 
 
 from __future__ import annotations
 
-import math
-import operator
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from torch.fx import Node
 
-from nnarena.kernels.index import (
-    ZERO,
-    Affine,
-    Axis,
-    Factor,
-    Index,
-    Repad,
-    Straddle,
-    broadcast,
-    cut,
-    reshape,
-    strided,
-)
+from nnarena.kernels.graph import name_of, shape_of
+from nnarena.kernels.index import Affine, Axis, Factor, Index, Repad, Straddle, broadcast, cut
+from nnarena.kernels.rules import RULES
 from nnarena.kernels.tiles import Carry, Program, Ref, Source, Value
 from nnarena.kernels.trace import CannotCompile
+from nnarena.kernels.views import VIEWS
 
 T = TypeVar("T")
-View = Callable[[Node, Index], tuple[Node, Index] | float]
-VIEWS: dict[str, View] = {}
-RULES: dict[str, Callable[[Reader, Node, Index], Value]] = {}
 
 
 class NeedCut(Exception):
@@ -41,14 +28,6 @@ class NeedCut(Exception):
 
     def __init__(self, carry: Carry, dim: int, at: int) -> None:
         self.carry, self.dim, self.at = carry, dim, at
-
-
-def view(*names: str) -> Callable[[View], View]:
-    return lambda rule: [VIEWS.__setitem__(name, rule) for name in names] and rule  # type: ignore[return-value]
-
-
-def rule(*names: str) -> Callable[[Any], Any]:
-    return lambda make: [RULES.__setitem__(name, make) for name in names] and make
 
 
 class Reader:
@@ -62,7 +41,7 @@ class Reader:
 
     def read(self, node: Node, index: Index) -> Value:
         """The numbers of `node` at `index`, made once for every index that differs by the names of its axes only."""
-        key, axes = _shape_of(node, index)
+        key, axes = _pattern(node, index)
         if key in self.known:
             value, names = self.known[key]
             return value.renamed(dict(zip(names, axes, strict=True))) if isinstance(value, Ref) else value
@@ -81,15 +60,14 @@ class Reader:
         name = name_of(node)
         if name in VIEWS:
             seen = VIEWS[name](node, index)
-            return seen if isinstance(seen, float) else self.read(*seen)
+            return self.read(*seen) if isinstance(seen, tuple) else seen
         if name in RULES:
             return RULES[name](self, node, index)
         raise CannotCompile(f"there is no rule for {name}.")
 
-    def argument(self, node: Node, place: int, index: Index) -> Value:
+    def argument(self, arg: Any, index: Index) -> Any:
         """An argument of an operation on single numbers, broadcast to the index of its result."""
-        arg = node.args[place]
-        return self.read(arg, broadcast(index, shape_of(arg))) if isinstance(arg, Node) else arg  # type: ignore[return-value]
+        return self.read(arg, broadcast(index, shape_of(arg))) if isinstance(arg, Node) else arg
 
     def _carried(self, carry: Carry, index: Index) -> Value:
         """The piece of a carry that is read. What is read in parts must be carried in parts."""
@@ -125,7 +103,7 @@ class Reader:
             stride = piece.parts[0][1]
             smaller = [
                 Piece(piece.offset + begin * stride, ((end - begin, stride),), pad=bounds[1] if self.alike else 1)
-                for begin, end in zip(bounds, bounds[1:], strict=False)
+                for begin, end in itertools.pairwise(bounds)
             ]
             results += [part for _, part in _over(smaller, body)]
         return results
@@ -204,389 +182,9 @@ def _over(todo: list[Piece], body: Callable[[Affine, tuple[Axis, ...]], T]) -> l
     return done
 
 
-def _shape_of(node: Node, index: Index) -> tuple[tuple[Any, ...], tuple[Axis, ...]]:
+def _pattern(node: Node, index: Index) -> tuple[tuple[Any, ...], tuple[Axis, ...]]:
     """What two indices have in common that differ by the names of their axes, and these axes in order."""
     axes = tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
     number = {axis: place for place, axis in enumerate(axes)}
     parts = tuple((part.offset, tuple((number[axis], stride) for axis, stride in part.terms)) for part in index)
     return (node, parts, tuple((axis.size, axis.pad) for axis in axes)), axes
-
-
-def shape_of(node: Any) -> tuple[int, ...]:
-    return tuple(node.meta["val"].shape)
-
-
-def name_of(node: Node) -> str:
-    if node.target is operator.getitem:
-        return "getitem"
-    return node.target._schema.name.partition("::")[2].rstrip("_")  # type: ignore[union-attr]
-
-
-# Views: where else to read.
-
-
-@view("alias", "clone", "detach", "_to_copy", "lift_fresh_copy", "contiguous", "to", "convert_element_type")
-def _same(node: Node, index: Index) -> tuple[Node, Index]:
-    return node.args[0], index  # type: ignore[return-value]
-
-
-@view("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze")
-def _reshaped(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    return source, reshape(index, shape_of(node), shape_of(source))
-
-
-@view("as_strided")
-def _as_strided(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    value = source.meta["val"]
-    if not value.is_contiguous():
-        raise CannotCompile("a strided view of a tensor that is not contiguous.")
-    offset = node.args[3] if len(node.args) > 3 and node.args[3] is not None else 0
-    return source, strided(index, node.args[2], offset, shape_of(source))  # type: ignore[arg-type]
-
-
-@view("expand")
-def _expanded(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    return source, broadcast(index, shape_of(source))
-
-
-@view("broadcast_in_dim")
-def _broadcast(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    places: Any = node.args[2]
-    return source, broadcast(tuple(index[place] for place in places), shape_of(source))
-
-
-@view("t")
-def _turned(node: Node, index: Index) -> tuple[Node, Index]:
-    return node.args[0], tuple(reversed(index))  # type: ignore[return-value]
-
-
-@view("transpose")
-def _transposed(node: Node, index: Index) -> tuple[Node, Index]:
-    source, one, other = node.args
-    parts = list(index)
-    parts[one], parts[other] = parts[other], parts[one]  # type: ignore[index]
-    return source, tuple(parts)  # type: ignore[return-value]
-
-
-@view("permute")
-def _permuted(node: Node, index: Index) -> tuple[Node, Index]:
-    source, dims = node.args
-    parts = [ZERO] * len(index)
-    for place, dim in enumerate(dims):  # type: ignore[arg-type]
-        parts[dim] = index[place]  # type: ignore[index]
-    return source, tuple(parts)  # type: ignore[return-value]
-
-
-@view("slice")
-def _sliced(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    dim, begin, _, step = _slice_of(node.args[1:], shape_of(source))
-    return source, (*index[:dim], index[dim] * step + begin, *index[dim + 1 :])
-
-
-@view("select")
-def _selected(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    dim, place = node.args[1] % len(shape_of(source)), node.args[2]  # type: ignore[operator]
-    return source, (*index[:dim], Affine(place % shape_of(source)[dim]), *index[dim:])  # type: ignore[operator]
-
-
-@view("flip")
-def _flipped(node: Node, index: Index) -> tuple[Node, Index]:
-    source: Any = node.args[0]
-    parts = list(index)
-    for dim in node.args[1]:  # type: ignore[union-attr]
-        parts[dim] = parts[dim] * -1 + (shape_of(source)[dim] - 1)  # type: ignore[index]
-    return source, tuple(parts)
-
-
-@view("getitem")
-def _got(node: Node, index: Index) -> tuple[Node, Index]:
-    several: Any = node.args[0]
-    number: Any = node.args[1]
-    source = several.args[0]
-    dim = (several.args[2] if len(several.args) > 2 else 0) % len(shape_of(source))
-    match name_of(several):
-        case "split_with_sizes":
-            begin = sum(several.args[1][:number])
-        case "split":
-            begin = several.args[1] * number
-        case "unbind":
-            dim = (several.args[1] if len(several.args) > 1 else 0) % len(shape_of(source))
-            return source, (*index[:dim], Affine(number), *index[dim:])
-        case other:
-            raise CannotCompile(f"there is no rule for the parts of {other}.")
-    return source, (*index[:dim], index[dim] + begin, *index[dim + 1 :])
-
-
-@view("cat")
-def _joined(node: Node, index: Index) -> tuple[Node, Index]:
-    sources: Any = node.args[0]
-    dim: Any = node.args[1] if len(node.args) > 1 else 0
-    dim, begin = dim % len(index), 0
-    for source in sources:
-        end = begin + shape_of(source)[dim]
-        if index[dim].low < end:
-            cut(index[dim], end)
-            return source, (*index[:dim], index[dim] + -begin, *index[dim + 1 :])
-        begin = end
-    raise AssertionError("an index beyond the end")
-
-
-@view("slice_scatter")
-def _slice_replaced(node: Node, index: Index) -> tuple[Node, Index]:
-    base: Any = node.args[0]
-    new: Any = node.args[1]
-    dim, begin, end, step = _slice_of(node.args[2:], shape_of(base))
-    if step != 1:
-        raise CannotCompile("there is no rule for slice_scatter with a step.")
-    cut(index[dim], begin)
-    cut(index[dim], end)
-    if begin <= index[dim].low < end:
-        return new, (*index[:dim], index[dim] + -begin, *index[dim + 1 :])
-    return base, index
-
-
-@view("select_scatter")
-def _row_replaced(node: Node, index: Index) -> tuple[Node, Index]:
-    base: Any = node.args[0]
-    new: Any = node.args[1]
-    dim, place = node.args[2] % len(index), node.args[3] % shape_of(base)[node.args[2]]  # type: ignore[operator,index]
-    cut(index[dim], place)
-    cut(index[dim], place + 1)
-    if index[dim].low == place:
-        return new, (*index[:dim], *index[dim + 1 :])
-    return base, index
-
-
-@view("constant_pad_nd")
-def _padded(node: Node, index: Index) -> tuple[Node, Index] | float:
-    source: Any = node.args[0]
-    widths: Any = node.args[1]
-    fill: Any = node.args[2] if len(node.args) > 2 else 0
-    parts = list(index)
-    for number in range(len(widths) // 2):
-        dim = len(index) - 1 - number
-        before, size = widths[2 * number], shape_of(source)[dim]
-        cut(parts[dim], before)
-        cut(parts[dim], before + size)
-        if not before <= parts[dim].low < before + size:
-            return float(fill)
-        parts[dim] = parts[dim] + -before
-    return source, tuple(parts)
-
-
-@view("full", "full_like", "new_full")
-def _filled(node: Node, index: Index) -> float:
-    return float(node.args[2 if name_of(node) == "new_full" else 1])  # type: ignore[arg-type]
-
-
-@view("scalar_tensor")
-def _number(node: Node, index: Index) -> float:
-    return float(node.args[0])  # type: ignore[arg-type]
-
-
-@view("zeros", "zeros_like", "new_zeros", "empty_like")
-def _zeros(node: Node, index: Index) -> float:
-    return 0.0
-
-
-@view("ones", "ones_like", "new_ones")
-def _ones(node: Node, index: Index) -> float:
-    return 1.0
-
-
-def _slice_of(args: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """dim, begin, end and step of a slice."""
-    dim, begin, end, step = [*args, *(0, None, None, 1)[len(args) :]]
-    dim %= len(shape)
-    begin, end, _ = slice(begin, end).indices(shape[dim])
-    return dim, begin, end, step
-
-
-# Numbers: what is computed.
-
-SAME = {"logical_and": "and", "bitwise_and": "and", "logical_or": "or", "bitwise_or": "or", "logical_not": "not"}
-SAME |= {"bitwise_not": "not", "sgn": "sign", "clamp_min": "maximum", "clamp_max": "minimum"}
-
-
-@rule(
-    *[
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "neg",
-        "abs",
-        "exp",
-        "log",
-        "log1p",
-        "expm1",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "sin",
-        "cos",
-        "erf",
-        "tanh",
-        "sigmoid",
-        "relu",
-        "maximum",
-    ],
-    *["minimum", "sign", "where", "gt", "ge", "lt", "le", "eq", "ne"],
-    *SAME,
-)
-def _mapped(reader: Reader, node: Node, index: Index) -> Value:
-    name = name_of(node)
-    args = [reader.argument(node, place, index) for place in range(len(node.args))]
-    scale = node.kwargs.get("alpha", 1)
-    if name in ("add", "sub") and scale != 1:
-        args[1] = reader.program.map("mul", args[1], float(scale))  # type: ignore[arg-type]
-    return reader.program.map(SAME.get(name, name), *args)
-
-
-@rule("rsub")
-def _rsub(reader: Reader, node: Node, index: Index) -> Value:
-    return reader.program.map("sub", reader.argument(node, 1, index), reader.argument(node, 0, index))
-
-
-@rule("clamp")
-def _clamped(reader: Reader, node: Node, index: Index) -> Value:
-    value, (low, high) = reader.argument(node, 0, index), [*node.args[1:], None][:2]
-    value = value if low is None else reader.program.map("maximum", value, float(low))  # type: ignore[arg-type]
-    return value if high is None else reader.program.map("minimum", value, float(high))  # type: ignore[arg-type]
-
-
-@rule("pow")
-def _power(reader: Reader, node: Node, index: Index) -> Value:
-    value, exponent = reader.argument(node, 0, index), node.args[1]
-    if not isinstance(exponent, (int, float)) or abs(exponent) not in (0.5, 1, 2, 3, 4):
-        raise CannotCompile(f"there is no rule for the power {exponent}.")
-    if abs(exponent) == 0.5:
-        result = reader.program.map("sqrt", value)
-    else:
-        result = reader.total("mul", [value] * int(abs(exponent)))
-    return reader.program.map("reciprocal", result) if exponent < 0 else result
-
-
-@rule("tanh_backward", "sigmoid_backward")
-def _slope(reader: Reader, node: Node, index: Index) -> Value:
-    made = reader.program.map
-    pull, y = reader.argument(node, 0, index), reader.argument(node, 1, index)
-    if name_of(node) == "tanh_backward":
-        return made("mul", pull, made("sub", 1.0, made("mul", y, y)))
-    return made("mul", pull, made("mul", y, made("sub", 1.0, y)))
-
-
-@rule("threshold_backward")
-def _step_slope(reader: Reader, node: Node, index: Index) -> Value:
-    above = reader.program.map("gt", reader.argument(node, 1, index), float(node.args[2]))  # type: ignore[arg-type]
-    return reader.program.map("where", above, reader.argument(node, 0, index), 0.0)
-
-
-@rule("sum", "amax", "mean")
-def _reduced(reader: Reader, node: Node, index: Index) -> Value:
-    source, dims, index = _reduction(node, index)
-    value = reader.reduce("max" if name_of(node) == "amax" else "sum", source, dims, index)
-    if name_of(node) == "mean":
-        value = reader.program.map("div", value, float(math.prod(shape_of(source)[dim] for dim in dims)))
-    return value
-
-
-def _reduction(node: Node, index: Index) -> tuple[Node, list[int], Index]:
-    """What is reduced, over which dimensions, and the index of those that stay."""
-    source: Any = node.args[0]
-    rank = len(shape_of(source))
-    dims: Any = node.args[1] if len(node.args) > 1 and node.args[1] else range(rank)
-    dims = sorted(dim % rank for dim in dims)
-    if len(index) == rank:  # the dimensions that are gone were kept as ones
-        index = tuple(part for dim, part in enumerate(index) if dim not in dims)
-    return source, dims, index
-
-
-@rule("var")
-def _variance(reader: Reader, node: Node, index: Index) -> Value:
-    source, dims, index = _reduction(node, index)
-    if len(dims) != 1:
-        raise CannotCompile("there is no rule for a variance over several dimensions.")
-    size, (dim,) = shape_of(source)[dims[0]], dims
-    made = reader.program.map
-    mean = made("div", reader.reduce("sum", source, dims, index), float(size))
-
-    def body(part: Affine, axes: tuple[Axis, ...]) -> Value:
-        away = made("sub", reader.read(source, (*index[:dim], part, *index[dim:])), mean)
-        return reader.program.reduce("sum", made("mul", away, away), axes)
-
-    correction = float(node.args[2] if len(node.args) > 2 else node.kwargs.get("correction", 1))  # type: ignore[arg-type]
-    return made("div", reader.total("add", reader.over(size, body)), float(size - correction))
-
-
-@rule("mm", "bmm")
-def _product(reader: Reader, node: Node, index: Index) -> Value:
-    return _matrix_product(reader, node.args[0], node.args[1], index)
-
-
-@rule("addmm", "baddbmm")
-def _biased_product(reader: Reader, node: Node, index: Index) -> Value:
-    made, (alpha, beta) = reader.program.map, (float(node.kwargs.get(name, 1)) for name in ("alpha", "beta"))  # type: ignore[arg-type]
-    bias = made("mul", reader.argument(node, 0, index), beta)
-    return made("add", bias, made("mul", _matrix_product(reader, node.args[1], node.args[2], index), alpha))
-
-
-def _matrix_product(reader: Reader, left: Any, right: Any, index: Index) -> Value:
-    *batch, row, column = index
-    return reader.contract(
-        shape_of(left)[-1],
-        lambda k: reader.read(left, (*batch, row, k)),
-        lambda k: reader.read(right, (*batch, k, column)),
-    )
-
-
-@rule("index_select")
-def _picked(reader: Reader, node: Node, index: Index) -> Value:
-    """x[numbers[i]] is Σ_k x[k] · (numbers[i] = k): no program can reach across a tile, but it can multiply."""
-    source, dim, numbers = node.args
-    size, dim = shape_of(source)[dim], dim % len(index)  # type: ignore[operator,index]
-    wanted = reader.read(numbers, (index[dim],))  # type: ignore[arg-type]
-    return reader.contract(
-        size,
-        lambda k: reader.read(source, (*index[:dim], k, *index[dim + 1 :])),  # type: ignore[arg-type]
-        lambda k: _is_number(reader, wanted, k),
-    )
-
-
-@rule("index_add")
-def _put(reader: Reader, node: Node, index: Index) -> Value:
-    base, dim, numbers, source = node.args
-    dim = dim % len(index)  # type: ignore[operator]
-    added = reader.contract(
-        shape_of(source)[dim],
-        lambda k: reader.read(source, (*index[:dim], k, *index[dim + 1 :])),  # type: ignore[arg-type]
-        lambda k: _is_number(reader, reader.read(numbers, (k,)), index[dim]),  # type: ignore[arg-type]
-    )
-    return reader.program.map("add", reader.argument(node, 0, index), added)
-
-
-def _is_number(reader: Reader, numbers: Value, place: Affine) -> Value:
-    if not place.terms or len(place.terms) > 1 or place.terms[0][1] != 1 or not isinstance(numbers, Ref):
-        raise CannotCompile("there is no rule for an index that is itself strided.")
-    return reader.program.equals(numbers, place.terms[0][0], place.offset)
-
-
-@rule("_safe_softmax", "_softmax")
-def _softmax(reader: Reader, node: Node, index: Index) -> Value:
-    source: Any = node.args[0]
-    dim: Any = node.args[1]
-    dim, made = dim % len(index), reader.program.map
-    rest = (*index[:dim], *index[dim + 1 :])
-    most = reader.reduce("max", source, [dim], rest)
-
-    def shifted(part: Affine) -> Value:
-        return made("exp", made("sub", reader.read(source, (*index[:dim], part, *index[dim + 1 :])), most))
-
-    whole = reader.over(shape_of(source)[dim], lambda part, axes: reader.program.reduce("sum", shifted(part), axes))
-    return made("div", shifted(index[dim]), reader.total("add", whole))

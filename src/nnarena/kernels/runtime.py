@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.compile import Compiled, compile_step
+from nnarena.kernels.compile import Compiled, Text, compile_step
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.trace import Signature, Traced
 
@@ -50,17 +50,16 @@ class Kernels:
 
     def __init__(self, compiled: Compiled, counts: tuple[int, int, int]) -> None:
         self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
-        self.used = {*compiled.forward_arguments, *compiled.backward_arguments, *compiled.inference_arguments}
-        given = {*_given(counts), "output"} | {name for name in self.used if name.startswith("c")}
-        self.kept = sorted({*compiled.forward_arguments} - given)
+        texts = (compiled.forward, compiled.inference, compiled.backward)
+        self.used = {name for text in texts for name in text.arguments}
+        # what the way forward writes and the way back reads
+        kept = (name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
+        self.kept = sorted(kept)
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
         """Run all steps. Returns all memory by name."""
-        names = self.compiled.forward_arguments if training else self.compiled.inference_arguments
         memory = self._memory(tensors)
-        self._allocate(memory, names)
-        text = self.compiled.forward if training else self.compiled.inference
-        self._launch(text, "forward", [memory[name] for name in names], memory, self.compiled.warps[not training])
+        self._launch(self.compiled.forward if training else self.compiled.inference, "forward", memory)
         return memory
 
     def output(self, memory: dict[str, Tensor]) -> Tensor:
@@ -79,10 +78,7 @@ class Kernels:
         compiled = self.compiled
         memory = self._memory(tensors) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
-        programs = -(-_sizes(memory)[1] // self.plan.rows)
-        self._allocate(memory, compiled.backward_arguments, programs)
-        arguments = [memory[name] for name in compiled.backward_arguments]
-        self._launch(compiled.backward, "backward", arguments, memory, compiled.warps[2])
+        self._launch(compiled.backward, "backward", memory)
         gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
         for gemm in compiled.gemms:
             factors = (_before(memory[name], name) for name in (gemm.left, gemm.right))
@@ -103,8 +99,10 @@ class Kernels:
         memory |= {f"u{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants : constants + inputs])}
         return memory | {f"start{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants + inputs :])}
 
-    def _allocate(self, memory: dict[str, Tensor], names: Sequence[str], programs: int = 1) -> None:
+    def _allocate(self, memory: dict[str, Tensor], names: Sequence[str]) -> None:
+        """What is not there yet."""
         seeds, batch, steps = _sizes(memory)
+        programs = -(-batch // self.plan.rows)
         for name in names:
             if name in memory:
                 continue
@@ -117,26 +115,24 @@ class Kernels:
                 size = (seeds, batch, steps + name.startswith("hist"))
             memory[name] = torch.empty((*size, *shape), device=memory["u0"].device, dtype=torch.float32)
 
-    def _launch(self, text: str, name: str, arguments: list[Tensor], memory: dict[str, Tensor], warps: int) -> None:
+    def _launch(self, text: Text, name: str, memory: dict[str, Tensor]) -> None:
+        self._allocate(memory, text.arguments)
+        arguments = [memory[argument] for argument in text.arguments]
         seeds, batch, steps = _sizes(memory)
-        kernel = load_kernel(text, name)
+        kernel = load_kernel(text.source, name)
         grid = (-(-batch // self.plan.rows), seeds)
         device = memory["u0"].device
         if device.type == "cpu":  # the interpreter, which is for tests; it knows one precision
             kernel[grid](*arguments, steps, batch, "ieee")
             return
         with torch.cuda.device(device):
-            kernel[grid](*arguments, steps, batch, self.plan.precision, num_warps=warps, num_stages=1)
+            kernel[grid](*arguments, steps, batch, self.plan.precision, num_warps=text.warps, num_stages=1)
 
 
 def _sizes(memory: dict[str, Tensor]) -> tuple[int, int, int]:
     """Seeds, batch and steps."""
     seeds, batch, steps = memory["u0"].shape[:3]
     return seeds, batch, steps
-
-
-def _given(counts: tuple[int, int, int]) -> list[str]:
-    return [f"{name}{i}" for name, count in zip(("c", "u", "start"), counts, strict=True) for i in range(count)]
 
 
 def _numbers(tensor: Tensor) -> Tensor:

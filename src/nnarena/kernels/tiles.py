@@ -6,12 +6,13 @@ tiles, and it is made once: whoever wants the same numbers again along other axe
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from nnarena.kernels.index import Axis, Index, Straddle
+from nnarena.kernels.index import Affine, Axis, Index, Straddle
 
 Kind = Literal["float", "bool", "int"]
 
@@ -39,13 +40,32 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Carry:
-    """Numbers that a program holds from step to step, in pieces: `cuts` are the seams of each dimension, `pads` what the pieces
-    between them are padded to."""
+    """Numbers that a program holds from step to step, in pieces.
+
+    part   of the state which this is, or whose gradient
+    cuts   the seams of each dimension
+    pads   what the pieces between them are padded to
+    """
 
     name: str
+    part: int
     shape: tuple[int, ...]
     cuts: tuple[tuple[int, ...], ...]
     pads: tuple[tuple[int, ...], ...]
+
+    def pieces(self) -> list[tuple[tuple[int, ...], Index, tuple[Axis, ...]]]:
+        """The number, index and axes of every piece."""
+        pieces: list[tuple[tuple[int, ...], Index, tuple[Axis, ...]]] = [((), (), ())]
+        for cuts, pads in zip(self.cuts, self.pads, strict=True):
+            longer = []
+            for number, index, axes in pieces:
+                for place, (begin, end) in enumerate(itertools.pairwise(cuts)):
+                    axis = Axis(end - begin, pads[place])
+                    mine = (axis,) if axis.size > 1 else ()
+                    part = Affine(begin, tuple((axis, 1) for axis in mine))
+                    longer.append(((*number, place), (*index, part), (*axes, *mine)))
+            pieces = longer
+        return pieces
 
 
 @dataclass(eq=False)
@@ -149,10 +169,12 @@ class Program:
         self.tiles.append(tile)
         return Ref(tile, tile.axes)
 
-    def _sorted(self, axes: set[Axis]) -> tuple[Axis, ...]:
-        for axis in axes:
+    def _sorted(self, axes: Iterable[Axis]) -> tuple[Axis, ...]:
+        """Each axis once, the oldest first: the same text comes out every time, whatever numbers objects have."""
+        unique = dict.fromkeys(axes)
+        for axis in unique:
             self.order.setdefault(axis, len(self.order))
-        return tuple(sorted(axes, key=self.order.__getitem__))
+        return tuple(sorted(unique, key=self.order.__getitem__))
 
     @property
     def batch_axes(self) -> tuple[Axis, ...]:
@@ -179,7 +201,7 @@ class Program:
         if known is not None:
             return known
         refs = [arg for arg in args if isinstance(arg, Ref)]
-        axes = self._sorted({axis for ref in refs for axis in ref.axes})
+        axes = self._sorted(axis for ref in refs for axis in ref.axes)
         zero_constants = all(isinstance(arg, Ref) or arg == 0 for arg in args)
         clean: frozenset[Axis] = frozenset()
         if rule.keeps_zero and (zero_constants or name == "mul"):
@@ -208,8 +230,8 @@ class Program:
             rows = tuple(axis for axis in left.axes if axis not in inner)
             columns = tuple(axis for axis in right.axes if axis not in inner)
             whole = all(axis in left.axes and axis in right.axes for axis in inner)
-            for axis in set(rows) & set(columns) - {self.batch}:
-                if whole and padded(inner) >= 16:
+            for axis in rows:
+                if axis in columns and axis is not self.batch and whole and padded(inner) >= 16:
                     raise Straddle(axis, 1)  # one product for each of what both sides share, such as heads
             if whole and not set(rows) & set(columns):
                 groups = (rows, inner, columns)
@@ -264,7 +286,7 @@ class Program:
 
     def equals(self, value: Ref, axis: Axis, start: int) -> Ref:
         """One where an integer tile has the number start + axis, else zero."""
-        axes = self._sorted({*value.axes, axis})
+        axes = self._sorted([*value.axes, axis])
         return self._make(Tile("equals", (value,), axes, (axis, start), value.tile.steady))
 
 

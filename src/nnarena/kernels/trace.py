@@ -99,7 +99,7 @@ def trace(step: FlatStep, signature: Signature) -> Traced:
             return [*new, output]
 
         chosen = [constants[place] for place in learned], [inputs[place] for place in driven]
-        outputs, pull = torch.func.vjp(forward, *chosen, state)
+        outputs, pull, *_ = torch.func.vjp(forward, *chosen, state)
         gradients = pull(pulls)
         return [*outputs, *(part for group in gradients for part in group)]
 

@@ -133,7 +133,7 @@ class WideAttention(nn.Module):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Scaled dot-product attention. The fast kernels of a GPU cannot be mapped over a population; plain products can."""
+    """Scaled dot-product attention; a GPU's fast kernels cannot be mapped over a population, plain products can."""
     with sdpa_kernel(SDPBackend.MATH) if q.is_cuda and recurrence.is_mapped() else contextlib.nullcontext():
         return F.scaled_dot_product_attention(q, k, v)
 

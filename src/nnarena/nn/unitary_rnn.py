@@ -126,8 +126,10 @@ class UnitaryRNN(Recurrent):
         theta, phi = self._layers(self.theta), self._layers(self.phi)
         layers = []
         for shift in (0, 1):
-            angles = [None if part is None else part[shift::2].unsqueeze(1) for part in (theta, phi)]
-            layers.append(turn_pairs(rows.unsqueeze(1), angles[0], angles[1], 1, shift))  # (2, L/2, H, H)
+            phases = None if phi is None else phi[shift::2].unsqueeze(1)
+            layers.append(
+                turn_pairs(rows.unsqueeze(1), theta[shift::2].unsqueeze(1), phases, 1, shift)
+            )  # (2, L/2, H, H)
         product = _product(*layers)
         while product.shape[1] > 1:
             product, last = product[:, : product.shape[1] // 2 * 2], product[:, product.shape[1] // 2 * 2 :]
@@ -150,11 +152,11 @@ class UnitaryRNN(Recurrent):
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor | Pair) -> tuple[Tensor | Pair, Tensor]:
         _, matrix, bias = constants
-        if isinstance(state, Tensor) and isinstance(matrix, Tensor):
-            z = u + state @ matrix
+        if isinstance(matrix, Tensor):
+            z = u + state @ matrix  # type: ignore[operator]
             h = z if bias is None else z * modrelu_scale(z.abs(), bias)
             return h, h
-        re, im = complex_step(matrix, bias, u, state)
+        re, im = complex_step(matrix, bias, u, state)  # type: ignore[arg-type]
         return (re, im), re
 
     def extra_repr(self) -> str:

@@ -1,0 +1,109 @@
+"""What is done where: in the loop, saved by it, or in one product after it.
+
+What depends on parameters only is computed once, before the loop (`Tile.steady`). Here is the rest: which numbers the
+way forward saves for the way back, and which gradients of weights are one product of matrices over all samples and
+steps instead of a sum that every program carries along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.fx import Node
+
+from nnarena.kernels.graph import name_of, shape_of, unreached
+from nnarena.kernels.index import Affine, Axis, Index
+from nnarena.kernels.rewrite import Reader
+from nnarena.kernels.tiles import Ref, Value
+from nnarena.kernels.trace import Traced
+from nnarena.kernels.views import VIEWS
+
+SAVED = 48  # a product over at least so many is saved for the way back; below, it is cheaper to compute it again
+
+
+def worth_saving(traced: Traced) -> set[Node]:
+    """Products on the way forward that are dear, each with what is added to it."""
+    forward = unreached(traced.graph, {*traced.pull_state, traced.pull_output})
+    found = set()
+    for node in forward:
+        if name_of(node) not in ("mm", "addmm", "bmm"):
+            continue
+        if shape_of(node.args[-2])[-1] < SAVED or shape_of(node)[0] != 1:
+            continue
+        while (user := _only_user(node)) in forward and name_of(user) == "add" and shape_of(user) == shape_of(node):
+            node = user
+        found.add(node)
+    return found
+
+
+def _only_user(node: Node) -> Any:
+    users = list(node.users)
+    return users[0] if len(users) == 1 else None
+
+
+@dataclass(frozen=True)
+class Outer:
+    """scale · leftᵀ · right of one sample, or that transposed. Both have a row, or several, a sample."""
+
+    left: Node
+    right: Node
+    turned: bool = False
+    scale: float = 1.0
+
+
+def factors(node: Any) -> list[Outer]:
+    """A gradient as a sum of outer products: what is one for a sample is a product of matrices over all of them."""
+    match name_of(node):
+        case "t":
+            return [replace(outer, turned=not outer.turned) for outer in factors(node.args[0])]
+        case "neg":
+            return [replace(outer, scale=-outer.scale) for outer in factors(node.args[0])]
+        case "mul" if not isinstance(node.args[1], Node):
+            return [replace(outer, scale=outer.scale * node.args[1]) for outer in factors(node.args[0])]
+        case "add" if all(isinstance(arg, Node) for arg in node.args):
+            one, other = (factors(arg) for arg in node.args)
+            return one + other if one and other else []
+        case "mm" if name_of(node.args[0]) in ("t", "transpose", "permute"):
+            return [Outer(node.args[0].args[0], node.args[1])]
+        case _:
+            return []
+
+
+def over_rows(reader: Reader, node: Any, index: Index) -> list[Value]:
+    """A gradient of a constant as terms that are added up over the samples of a program.
+
+    A product of matrices includes that sum already. If one term does, all do.
+    """
+    terms: list[Value] = [term for term in _terms(reader, node, index) if isinstance(term, Ref) or term != 0]
+    rows = reader.program.batch
+    apart = [isinstance(term, Ref) and rows in term.axes for term in terms]
+    if all(apart):
+        return terms
+    return [
+        reader.program.reduce("sum", term, (rows,)) if by_row else term
+        for term, by_row in zip(terms, apart, strict=True)
+    ]
+
+
+def _terms(reader: Reader, node: Any, index: Index) -> list[Value]:
+    name = "" if node in reader.leaves else name_of(node)
+    if name in VIEWS:
+        seen = VIEWS[name](node, index)
+        return _terms(reader, *seen) if isinstance(seen, tuple) else [seen]
+    if name == "add" and all(isinstance(arg, Node) and shape_of(arg) == shape_of(node) for arg in node.args):
+        return [term for arg in node.args for term in _terms(reader, arg, index)]
+    if name == "neg" or (name == "mul" and not isinstance(node.args[1], Node)):
+        factor = -1.0 if name == "neg" else float(node.args[1])
+        return [reader.program.map("mul", term, factor) for term in _terms(reader, node.args[0], index)]
+    if name != "mm":
+        return [reader.read(node, index)]
+    left, right = node.args
+
+    def product(k: Affine, axes: tuple[Axis, ...]) -> Value:
+        a, b = reader.read(left, (index[0], k)), reader.read(right, (k, index[1]))
+        rows = reader.program.batch
+        both = all(isinstance(side, Ref) and rows in side.axes for side in (a, b))
+        return reader.program.product(a, b, (rows, *axes) if both else axes)
+
+    return reader.over(shape_of(left)[1], product)

@@ -1,0 +1,189 @@
+"""Kernels compiled for an H100 or H200 (sm_90), with or without a GPU, and what they would take of it.
+
+    python tests/kernels/sm90.py            every kernel: registers, stack, shared memory, seconds to compile
+    python tests/kernels/sm90.py lstm gru   those of some cells
+    python tests/kernels/sm90.py --serve    reads jobs as JSON from stdin, a line each, and answers each with a line
+    python tests/kernels/sm90.py --texts    a digest of every kernel's text
+
+A job is a cell, a kernel, and how many sequences there are at once. Stack is what did not fit in registers, in bytes a
+thread: spilled numbers, which are written to memory and read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+
+import nnarena
+from nnarena.kernels import recurrence, runtime
+
+CAPABILITY, WARP = 90, 32
+KERNELS = ("backward", "forward", "inference")
+# A cell as it stands in a registered model, in its published size: the model, the layer in it, and the task.
+CELLS = {
+    "memory_augmented_transformer": ("memory_augmented_transformer", "layer", "add"),  # the longest to compile first
+    "dnc": ("differentiable_neural_computer", "layer", "add"),
+    "ct_rnn": ("ct_rnn", "layer", "add"),
+    "lstm": ("lstm", "layer", "add"),
+    "gru": ("gru", "layer", "add"),
+    "ct_gru": ("ct_gru", "layer", "add"),
+    "ode_lstm": ("ode_lstm", "layer", "add"),
+    "neural_circuit_policies": ("neural_circuit_policies", "layer", "add"),
+    "unitary_rnn": ("unitary_rnn", "layer", "add"),
+    "exp_unitary_rnn": ("matrix_exponential_unitary_rnn", "layer", "add"),
+    "unitary 32": ("unitary_ncp", "layer.memory", "add"),
+    "ltc 9": ("unitary_ncp", "layer.circuit", "add"),
+    "unitary 8": ("recurrent_network_attention_transformer", "encoder.0.attention.readers.0", "add"),
+    "lstm 8": ("recurrent_network_augmented_transformer", "encoder.0.attention.readers.0", "add"),
+    "memory_cell": ("memory_cell", "layer", "cell"),
+}
+FEW, MANY = 1, 2048  # sequences
+HEAVY = ("ct_rnn", "lstm", "gru", "ode_lstm", "unitary_rnn")  # whose kernels are others for many sequences
+
+
+class Job(NamedTuple):
+    cell: str
+    kernel: str
+    sequences: int
+
+    def __str__(self) -> str:
+        return f"{self.cell}, {self.kernel}, {self.sequences}"
+
+
+JOBS = [
+    Job(cell, kernel, sequences)
+    for cell in CELLS
+    for sequences in ((MANY, FEW) if cell in HEAVY else (FEW,))
+    for kernel in KERNELS
+]
+
+
+class _Reached(Exception):
+    """A loop is about to be launched: its kernels are there."""
+
+
+@functools.cache
+def loop_of(cell: str) -> runtime.Loop:
+    """The loop that a call of the layer builds; nothing is launched."""
+    model, place, task = CELLS[cell]
+    torch.manual_seed(0)
+    layer: Any = nnarena.build(model, task=task).get_submodule(place)
+    layer.backend = "fused"
+    before = set(recurrence._loops)
+    with (
+        mock.patch.object(runtime.Forward, "apply", side_effect=_Reached),
+        contextlib.suppress(_Reached),
+    ):
+        layer(torch.zeros(1, 3, layer.input_size))
+    (loop,) = (loop for key, loop in recurrence._loops.items() if key not in before)
+    return loop
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """Compile a kernel; returns what it takes."""
+    from triton import compile as compile_for
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    loop = loop_of(job.cell)
+    kernels = loop.at(job.sequences)
+    text = getattr(kernels.compiled, job.kernel)
+    function = runtime.load_kernel(text.source, "backward" if job.kernel == "backward" else "forward")
+    names = function.arg_names
+    types = {name: _type(name, loop) for name in names}
+    pointers = [place for place, name in enumerate(names) if types[name].startswith("*")]
+    source = ASTSource(
+        fn=function,
+        signature=types,
+        constexprs={(names.index("precision"),): kernels.plan.precision},
+        attrs={(place,): [["tt.divisibility", 16]] for place in pointers},  # torch's memory is aligned
+    )
+    began = time.perf_counter()
+    made = compile_for(
+        source, target=GPUTarget("cuda", CAPABILITY, WARP), options={"num_warps": text.warps, "num_stages": 1}
+    )
+    seconds = time.perf_counter() - began
+    usage = _usage(made.asm["cubin"])
+    return {
+        "registers": usage["REG"],
+        "stack": usage["STACK"],
+        "shared": made.metadata.shared,
+        "warps": text.warps,
+        "rows": kernels.plan.rows,
+        "seconds": round(seconds, 2),
+    }
+
+
+def _type(name: str, loop: runtime.Loop) -> str:
+    """The type of an argument, in Triton's words."""
+    if name == "precision":
+        return "constexpr"
+    if name in ("T", "B"):
+        return "i32"
+    constant = re.fullmatch(r"c(\d+)t?", name)
+    dtype = loop.signature.constants[int(constant[1])][1] if constant else torch.float32
+    if dtype.is_floating_point:
+        return "*fp32"
+    return "*i8" if dtype == torch.bool else "*i32"
+
+
+def _usage(cubin: bytes) -> dict[str, int]:
+    """`REG`, `STACK`, … of a compiled kernel."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        said = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True).stdout
+    return {key: int(value) for key, value in re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", said)}
+
+
+def texts() -> dict[str, str]:
+    """A digest of every kernel's text."""
+    found = {}
+    for job in JOBS:
+        text = getattr(loop_of(job.cell).at(job.sequences).compiled, job.kernel)
+        found[str(job)] = hashlib.sha256(text.source.encode()).hexdigest()
+    return found
+
+
+def serve() -> None:
+    """Answer jobs until there are no more."""
+    for line in sys.stdin:
+        try:
+            answer = measure(Job(*json.loads(line)))
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
+        raise SystemExit("Unset TRITON_INTERPRET: with it, Triton compiles nothing.")
+    torch.set_num_threads(1)
+    if arguments == ["--serve"]:
+        serve()
+    elif arguments == ["--texts"]:
+        print(json.dumps(texts()))
+    else:
+        for job in JOBS:
+            if not arguments or job.cell in arguments:
+                print(f"{job!s:50}", *(f"{key} {value:<6}" for key, value in measure(job).items()), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
