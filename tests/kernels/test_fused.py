@@ -7,13 +7,14 @@ import logging
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
 from nnarena.kernels import plan, recurrence
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
-from nnarena.kernels.runtime import product_over_steps
+from nnarena.kernels.runtime import Loop, product_over_steps
 from nnarena.kernels.trace import CannotCompile
 from nnarena.nn import (
     CTGRU,
@@ -142,7 +143,7 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
     assert gradients.keys() == slopes.keys()
     for part in slopes:
         assert_near(gradients[part], slopes[part], part, tolerance)
-    plans = {kernel_plan.rows for loop in recurrence._loops.values() for kernel_plan in loop.kernels}
+    plans = {kernel_plan.rows for loop in recurrence._loops.values() if loop for kernel_plan in loop.kernels}
     block = mapping > 3 and name not in ("dnc", "memory_transformer")
     assert (16 in plans) == block
 
@@ -219,14 +220,51 @@ class Own(Recurrent):
         return state, torch.cat([state[:, ::2], state.flip(-1)[:, :2]], -1)
 
 
-def test_a_cell_that_somebody_brings():
+STEPS_OF_OTHERS = {
+    "branches, rolls, flips and strides": Own.step,
+    "softmax": lambda c, u, h: ((u @ c[0] + h @ c[1]).softmax(-1),) * 2,
+    "norm": lambda c, u, h: (F.layer_norm(u @ c[0] + h @ c[1], (6,)),) * 2,
+    "gelu and silu": lambda c, u, h: (F.gelu(u @ c[0]) + F.silu(h @ c[1]),) * 2,
+    "einsum": lambda c, u, h: (torch.einsum("bi,ij,bj->bj", h, c[1], u @ c[0]).tanh(),) * 2,
+    "stack and mean": lambda c, u, h: (torch.stack([h, u @ c[0], h @ c[1]]).mean(0),) * 2,
+    "outer products": lambda c, u, h: ((h.unsqueeze(2) * (u @ c[0]).unsqueeze(1)).sum(1).tanh(),) * 2,
+    "views": lambda c, u, h: ((h.view(-1, 2, 3).mT.flatten(1) @ c[1] + u @ c[0]).sin(),) * 2,
+    "powers and roots": lambda c, u, h: ((h.square() + (u @ c[0]).abs() + 1).sqrt() @ c[1],) * 2,
+    "clamp and where": lambda c, u, h: (torch.where(h > 0, (h @ c[1]).clamp(-0.5, 0.5), (u @ c[0]).relu()),) * 2,
+    "logsumexp": lambda c, u, h: (h @ c[1] - torch.logsumexp(u @ c[0], -1, keepdim=True),) * 2,
+    "the largest": lambda c, u, h: (h @ c[1] / (1 + (u @ c[0]).amax(-1, keepdim=True).abs()),) * 2,
+}
+
+
+@pytest.mark.parametrize("name", STEPS_OF_OTHERS)
+def test_a_cell_that_somebody_brings(name, monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
     torch.manual_seed(0)
-    layer = Own()
+
+    class Theirs(Own):
+        step = staticmethod(STEPS_OF_OTHERS[name])
+
+    layer = Theirs()
     given = inputs(layer)
     results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    assert any(isinstance(made, Loop) for made in recurrence._loops.values()), list(recurrence._loops.values())
     exact, slopes = reference(layer, *given)
     for ours, wanted in zip([*results, *gradients.values()], [*exact, *slopes.values()], strict=True):
         assert_near(ours, wanted, "own")
+
+
+def test_products_of_the_input_alone_leave_the_loop(monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
+    torch.manual_seed(0)
+    layer = Own()
+    layer(inputs(layer)[0])
+    (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    assert loop.signature.inputs == ((6,),), "u @ exp(W), six numbers, comes in instead of the three of u"
+    # a cell that has its own project() is left as it is
+    recurrence._loops.clear()
+    known = make("lstm")
+    known(inputs(known)[0])
+    assert [made for made in recurrence._loops.values() if made is None] == [None]
 
 
 def test_what_cannot_be_compiled_runs_eagerly_and_says_why(caplog, monkeypatch):

@@ -8,6 +8,7 @@ import platform
 import shutil
 import sys
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -54,11 +55,13 @@ def examine() -> dict[str, dict[str, Any]]:
             "memory": _memory(),
             "free disk": f"{shutil.disk_usage('.').free / 1e9:.0f} GB here",
             "gpu": ", ".join(gpus) or "none that torch can use",
-            "C++ compiler": shutil.which("c++") or shutil.which("g++") or shutil.which("clang++") or "none",
+            "C++ compiler": _compiler() or "none",
         },
         "Used": {
             "device": f"cuda ({gpus[0]})" if gpus else "cpu",
             "jobs": 1 if gpus else f"{cores}, one a core",
+            "population": "all seeds of a cell as one" if gpus else "each seed alone",
+            "recurrence": _recurrence(bool(gpus)),
             "precision": "float32 throughout",
         },
         "Data": {
@@ -68,6 +71,23 @@ def examine() -> dict[str, dict[str, Any]]:
             "offline": "yes (NNARENA_OFFLINE)" if os.environ.get("NNARENA_OFFLINE", "0") not in ("", "0") else "no",
         },
     }
+
+
+def _recurrence(gpu: bool) -> str:
+    """What drives recurrent layers over time, and what is missing for something faster."""
+    if gpu:
+        if find_spec("triton"):
+            return "fused Triton kernels where torch has none of its own; training steps as CUDA graphs"
+        return "eager steps as CUDA graphs: without Triton there are no fused kernels"
+    if _compiler():
+        return "eager steps; compiled ones where a run is long enough to repay it"
+    return "eager steps: without a C++ compiler (g++ or clang++) none are compiled"
+
+
+def _compiler() -> str | None:
+    """The C++ compiler that torch would call."""
+    names = (os.environ.get("CXX"), "g++", "clang++")
+    return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 def _version(package: str) -> str:

@@ -21,13 +21,16 @@ import torch
 
 from nnarena.core.files import disk_is_full
 from nnarena.core.trial import Trial
+from nnarena.core.workload import expecting
 from nnarena.engine.device import computing_with, reset_peak_memory, synchronise
 from nnarena.engine.graph import first_line
+from nnarena.engine.logs import passing_on
 from nnarena.engine.members import Member
 from nnarena.engine.stack import Stacked, Unstackable, is_out_of_memory
 from nnarena.engine.trainer import Alone, OutOfTime, Trainer
 from nnarena.results.folder import TrialFolder
 
+EPOCHS = 20  # that training lasts in all likelihood, where the protocol allows them
 Log = Callable[[str], None]
 Tell = Callable[[Trial, dict[str, Any]], None]
 
@@ -94,6 +97,7 @@ def run_population(
         for member in members:
             held.enter_context(member.folder.locked())
         held.enter_context(computing_with(trials[0][0].protocol.threads, device))
+        held.enter_context(passing_on(watch.log))
         for member in members:
             member.folder.begin(member.record)
         groups = deque([members])
@@ -206,7 +210,8 @@ def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
     orders = [None if member.is_over else member.order() for member in members]
     deadlines = [member.deadline for _, member in active]
     try:
-        losses = trainer.train(orders, max(filter(None, deadlines)) if None not in deadlines else None)
+        with expecting(calls=expected_steps(trainer)):
+            losses = trainer.train(orders, max(filter(None, deadlines)) if None not in deadlines else None)
     except OutOfTime:
         for _, member in active:
             _score(member, "timeout", watch)
@@ -233,6 +238,17 @@ def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
         line |= {"seconds": seconds} | shared
         member.store(line)
         watch.epoch(member.trial, line)
+
+
+def expected_steps(trainer: Trainer) -> int:
+    """About how many steps a trial alone on the CPU takes; 0 for others, which have nothing to decide by it.
+
+    The same at every epoch: a trial that continues must compute as it began, or its bits were others.
+    """
+    if trainer.device.type != "cpu" or len(trainer.members) > 1:
+        return 0
+    member: Member = trainer.members[0]  # type: ignore[assignment]
+    return trainer.steps * min(member.trial.protocol.epochs, EPOCHS)
 
 
 def _score(member: Member, status: str, watch: Watch) -> None:

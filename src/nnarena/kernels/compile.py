@@ -25,7 +25,7 @@ from nnarena.kernels.graph import name_of, shape_of
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.partition import Outer, factors, over_rows, worth_saving
 from nnarena.kernels.plan import Plan, warps_for
-from nnarena.kernels.rewrite import NeedCut, Reader
+from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
 from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Value
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
 
@@ -286,6 +286,9 @@ def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:
                 raise NeedCut(carry, dim, part.offset + seam.at) from seam
         raise
     except Factor as factor:
+        for dim, part in enumerate(index):
+            if any(axis is factor.axis and axis.size <= SINGLES for axis, _ in part.terms):
+                raise NeedCut(carry, dim, part.offset + 1) from factor
         raise CannotCompile("what it carries from step to step is reshaped in it.") from factor
 
 

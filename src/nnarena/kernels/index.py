@@ -78,11 +78,13 @@ def cut(index: Affine, at: int) -> None:
     """Raise the Straddle that parts `index` before element `at` of its dimension, unless it lies on one side."""
     if index.high < at or index.low >= at:
         return
-    axis, stride = max(index.terms, key=lambda term: abs(term[1]))
-    where, left = divmod(at - index.offset, stride)
-    if stride < 0 or left or not 0 < where < axis.size:
-        raise CannotCompile(f"a seam at {at} does not fall between two elements of a strided view.")
-    raise Straddle(axis, where)
+    for axis, stride in sorted(index.terms, key=lambda term: -abs(term[1])):
+        rest = Affine(index.offset, tuple(term for term in index.terms if term[0] is not axis))
+        sides = [(rest.high + stride * i < at, rest.low + stride * i >= at) for i in range(axis.size)]
+        for i, side in enumerate(sides):
+            if side != sides[0]:
+                raise Straddle(axis, i)
+    raise CannotCompile(f"a seam at {at} runs through a view that cannot be taken apart there.")
 
 
 def reshape(index: Index, shape: Sequence[int], source: Sequence[int]) -> Index:

@@ -19,13 +19,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from nnarena.kernels import chunk
+from nnarena.kernels.hoist import hoist
 from nnarena.kernels.trace import CannotCompile, Signature, flat_step, trace
 
 BACKENDS = ("auto", "native", "fused", "compiled", "eager")
 Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
 eager = chunk.loop
 log = logging.getLogger("nnarena.kernels")
-_loops: dict[Any, Any] = {}  # one cell and its sizes: the kernels, or why there are none
+_loops: dict[Any, Any] = {}  # one cell and its sizes: its parts and its kernels, or why there are none
 
 
 def run(step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto") -> tuple[Tensor, Any]:
@@ -82,30 +83,44 @@ def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, 
     flat_state, state_tree = pytree.tree_flatten(state)
     tensors = [leaf for leaf in flat_constants if isinstance(leaf, Tensor)]
     statics = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in flat_constants]
-    everything = [*tensors, *flat_inputs, *flat_state]
-    if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in everything):
+    if any(t.is_floating_point() and t.dtype != torch.float32 for t in [*tensors, *flat_inputs, *flat_state]):
         raise CannotCompile("kernels compute in float32 only.")
-    signature = Signature(
-        constants=tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors),
-        inputs=tuple(tuple(tensor.shape[2:]) for tensor in flat_inputs),
-        state=tuple(tuple(tensor.shape[1:]) for tensor in flat_state),
-        learned=tuple(wants_gradient(tensor) for tensor in tensors),
-        driven=tuple(wants_gradient(tensor) for tensor in flat_inputs),
-    )
-    key = (step, tuple(_key(static) for static in statics), str((constants_tree, inputs_tree, state_tree)), signature)
-    if key not in _loops:
-        flat = flat_step(step, (constants_tree, inputs_tree, state_tree), statics)
-        try:
-            _loops[key] = _build(flat, signature)
-        except CannotCompile as reason:
-            _loops[key] = reason
-    loop = _loops[key]
-    if isinstance(loop, CannotCompile):
-        raise loop
+    trees = (constants_tree, inputs_tree, state_tree)
+    cell = (step, tuple(_key(static) for static in statics), str(trees))
+    signature = _signature(tensors, flat_inputs, flat_state)
+    parts = _once((cell, signature, "parts"), lambda: hoist(flat_step(step, trees, statics), signature))
+    flat = flat_step(step, trees, statics)
+    if parts is not None:
+        flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
+        signature = _signature(tensors, flat_inputs, flat_state)
+    loop = _once((cell, signature, "loop"), lambda: _build(flat, signature))
+    everything = [*tensors, *flat_inputs, *flat_state]
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
     output, *rest = Forward.apply(loop, training, *(tensor.unsqueeze(0) for tensor in everything))
     ends = [part.squeeze(0) for part in rest[: len(flat_state)]]
     return output.squeeze(0), pytree.tree_unflatten(ends, state_tree)
+
+
+def _signature(constants: list[Tensor], inputs: list[Tensor], state: list[Tensor]) -> Signature:
+    return Signature(
+        constants=tuple((tuple(tensor.shape), tensor.dtype) for tensor in constants),
+        inputs=tuple(tuple(tensor.shape[2:]) for tensor in inputs),
+        state=tuple(tuple(tensor.shape[1:]) for tensor in state),
+        learned=tuple(wants_gradient(tensor) for tensor in constants),
+        driven=tuple(wants_gradient(tensor) for tensor in inputs),
+    )
+
+
+def _once(key: Any, make: Callable[[], Any]) -> Any:
+    """What was made for this key, or the reason why it could not be."""
+    if key not in _loops:
+        try:
+            _loops[key] = make()
+        except CannotCompile as reason:
+            _loops[key] = reason
+    if isinstance(_loops[key], CannotCompile):
+        raise _loops[key]
+    return _loops[key]
 
 
 def _build(flat: Any, signature: Signature) -> Any:

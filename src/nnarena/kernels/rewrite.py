@@ -21,6 +21,7 @@ from nnarena.kernels.trace import CannotCompile
 from nnarena.kernels.views import VIEWS
 
 T = TypeVar("T")
+SINGLES = 8  # so many numbers at most are carried one by one, where they are read in another order
 
 
 class NeedCut(Exception):
@@ -82,7 +83,7 @@ class Reader:
             if part.high < end - 1:
                 raise NeedCut(carry, dim, part.high + 1)
             if len(part.terms) > 1 or (part.terms and part.terms[0][1] != 1):
-                if end - begin > 8:
+                if end - begin > SINGLES:
                     raise CannotCompile("what it carries from step to step is read in another order.")
                 raise NeedCut(carry, dim, begin + 1)
             for axis, _ in part.terms:

@@ -160,6 +160,9 @@ def decompositions() -> dict[Any, Any]:
         aten.baddbmm,
         aten.slice_backward,
         aten.select_backward,
+        *(aten.silu, aten.silu_backward, aten.gelu, aten.gelu_backward, aten.elu, aten.elu_backward),
+        *(aten.leaky_relu, aten.leaky_relu_backward, aten.hardtanh, aten.hardtanh_backward, aten.hardsigmoid),
+        *(aten.hardsigmoid_backward, aten.log_sigmoid_forward, aten.log_sigmoid_backward, aten.addcdiv, aten.lerp),
     ]
     keep = {aten.index_select.default, aten.addmm.default}
     table = core_aten_decompositions() | get_decompositions(more)

@@ -11,7 +11,7 @@ from typing import Any
 from torch.fx import Node
 
 from nnarena.kernels.graph import name_of, shape_of
-from nnarena.kernels.index import ZERO, Affine, Index, broadcast, cut, reshape, strided
+from nnarena.kernels.index import ZERO, Affine, Factor, Index, Straddle, broadcast, cut, reshape, strided
 from nnarena.kernels.trace import CannotCompile
 
 Seen = tuple[Node, Index] | float
@@ -105,6 +105,20 @@ def flipped(node: Any, index: Index) -> Seen:
     return source, tuple(parts)
 
 
+@view("roll")
+def rolled(node: Any, index: Index) -> Seen:
+    source, shifts, *dims = node.args
+    if not dims:
+        raise CannotCompile("there is no rule for roll over all dimensions at once.")
+    parts = list(index)
+    for shift, dim in zip(shifts, dims[0], strict=True):
+        size = shape_of(source)[dim]
+        shift %= size
+        cut(parts[dim], shift)
+        parts[dim] = parts[dim] + (size - shift if parts[dim].low < shift else -shift)
+    return source, tuple(parts)
+
+
 @view("getitem")
 def part(node: Any, index: Index) -> Seen:
     """One of the parts that an operation with several results gives."""
@@ -141,13 +155,13 @@ def joined(node: Any, index: Index) -> Seen:
 def slice_replaced(node: Any, index: Index) -> Seen:
     base, new, *where = node.args
     dim, begin, end, step = slice_of(where, shape_of(base))
-    if step != 1:
-        raise CannotCompile("there is no rule for slice_scatter with a step.")
     cut(index[dim], begin)
     cut(index[dim], end)
-    if begin <= index[dim].low < end:
-        return new, (*index[:dim], index[dim] + -begin, *index[dim + 1 :])
-    return base, index
+    inside = index[dim] + -begin
+    if not (begin <= index[dim].low < end and residue(inside, step) == 0):
+        return base, index
+    terms = tuple((axis, stride // step) for axis, stride in inside.terms)
+    return new, (*index[:dim], Affine(inside.offset // step, terms), *index[dim + 1 :])
 
 
 @view("select_scatter")
@@ -177,7 +191,7 @@ def padded(node: Any, index: Index) -> Seen:
     return source, tuple(parts)
 
 
-@view("full", "full_like")
+@view("full", "full_like", "fill")
 def filled(node: Any, index: Index) -> Seen:
     return float(node.args[1])
 
@@ -200,6 +214,14 @@ def zeros(node: Any, index: Index) -> Seen:
 @view("ones", "ones_like", "new_ones")
 def ones(node: Any, index: Index) -> Seen:
     return 1.0
+
+
+def residue(index: Affine, step: int) -> int:
+    """The index modulo a step, which must be one number: an axis that has several is taken apart."""
+    for axis, stride in index.terms:
+        if stride % step:
+            raise Factor(axis, step) if stride == 1 and axis.size % step == 0 < axis.size - step else Straddle(axis, 1)
+    return index.offset % step
 
 
 def slice_of(where: list[Any], shape: tuple[int, ...]) -> tuple[int, int, int, int]:

@@ -1,0 +1,113 @@
+"""What a step computes from its input alone, taken out of the loop: one product for all steps instead of one a step.
+
+Our cells say themselves what depends on the input only (`Recurrent.project`). Who brings a cell that does not gets it
+here: its step is traced, and the products that no state reaches are done before the loop, for all samples and steps
+at once, with ordinary gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from nnarena.kernels.graph import name_of, unreached
+from nnarena.kernels.trace import CannotCompile, FlatStep, Signature
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A step in two parts: `before` makes its inputs from what comes in, `step` does the rest."""
+
+    before: Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]
+    step: FlatStep
+
+
+def hoist(step: FlatStep, signature: Signature) -> Hoisted | None:
+    """The two parts of a step; None if it computes no product from its input alone."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        constants = [torch.empty(shape, dtype=dtype) for shape, dtype in signature.constants]
+        inputs = [torch.empty(1, *shape) for shape in signature.inputs]
+        state = [torch.empty(1, *shape) for shape in signature.state]
+
+    def forward(constants: list[Tensor], inputs: list[Tensor], state: list[Tensor]) -> list[Tensor]:
+        new, output = step(constants, inputs, state)
+        return [*new, output]
+
+    try:
+        graph = make_fx(forward, tracing_mode="fake")(constants, inputs, state).graph
+    except Exception as error:
+        raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {error}") from error
+    graph.eliminate_dead_code()
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    counts = (len(constants), len(inputs))
+    given, read, held = places[: counts[0]], places[counts[0] : sum(counts)], places[sum(counts) :]
+    known = unreached(graph, set(held))  # without the state
+    steady = unreached(graph, {*held, *read})  # without the input too
+    early = known - steady
+    if not any(name_of(node) in PRODUCTS for node in early):
+        return None
+    seam = [node for node in graph.nodes if node in early and _is_seam(node, early)]
+    if any(node.meta["val"].shape[:1] != (1,) for node in seam):
+        return None  # a sample that lost its own dimension cannot be told from its neighbours
+    before = _part(graph, [*given, *read], seam)
+    after = _part(graph, [*given, *seam, *held], list(next(n for n in graph.nodes if n.op == "output").args[0]))
+    return Hoisted(_over_steps(before), _rest(after))
+
+
+def _is_seam(node: Node, early: set[Node]) -> bool:
+    """A tensor, not a list of them, that something later needs."""
+    return isinstance(node.meta.get("val"), Tensor) and any(user not in early for user in node.users)
+
+
+def _part(graph: Graph, inputs: list[Node], outputs: list[Node]) -> GraphModule:
+    """The part of a graph that leads from some nodes to others."""
+    part, copies = Graph(), {}
+    for number, node in enumerate(inputs):
+        copies[node] = part.placeholder(f"given_{number}")
+    needed = _leading_to(outputs, set(inputs))
+    for node in graph.nodes:
+        if node in needed and node not in copies:
+            copies[node] = part.node_copy(node, lambda other: copies[other])
+    part.output([copies[node] for node in outputs])
+    return GraphModule(torch.nn.Module(), part)
+
+
+def _leading_to(nodes: list[Node], stop: set[Node]) -> set[Node]:
+    found: set[Node] = set()
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend([] if node in stop else node.all_input_nodes)
+    return found
+
+
+def _over_steps(part: GraphModule) -> Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]:
+    """What was traced for one sample at one step, for all of them: inputs (B, T, …)."""
+
+    def before(constants: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+        def one(*parts: Tensor) -> tuple[Tensor, ...]:
+            results = part(*constants, *(each.unsqueeze(0) for each in parts))
+            return tuple(result.squeeze(0) for result in results)
+
+        return list(torch.vmap(torch.vmap(one))(*inputs))
+
+    return before
+
+
+def _rest(part: GraphModule) -> FlatStep:
+    def step(constants: Sequence[Tensor], inputs: Sequence[Tensor], held: Sequence[Tensor]) -> Any:
+        *new, output = part(*constants, *inputs, *held)
+        return new, output
+
+    return step
