@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Text, compile_step
 from nnarena.kernels.plan import Plan, make_plan
-from nnarena.kernels.trace import Signature, Traced
+from nnarena.kernels.trace import CannotCompile, Signature, Traced
 
 
 class Loop:
@@ -34,15 +34,20 @@ class Loop:
         self.at(1)  # what cannot be compiled says so now
 
     def at(self, sequences: int) -> Kernels:
+        """The kernels that are best for so many sequences."""
         plan = make_plan(self.traced, self.signature, sequences)
         if plan not in self.kernels:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
         return self.kernels[plan]
 
     def of(self, tensors: Sequence[Tensor]) -> Kernels:
-        """The kernels for these tensors."""
+        """The kernels for these tensors; those for few sequences need the least memory on the chip."""
         seeds, batch = tensors[self.counts[0]].shape[:2]
-        return self.at(seeds * batch)
+        device = tensors[self.counts[0]].device
+        for sequences in (seeds * batch, 1):
+            if (kernels := self.at(sequences)).fit(device, self.signature):
+                return kernels
+        raise CannotCompile("its kernels need more shared memory than this GPU has.")
 
 
 class Kernels:
@@ -53,8 +58,28 @@ class Kernels:
         texts = (compiled.forward, compiled.inference, compiled.backward)
         self.used = {name for text in texts for name in text.arguments}
         # what the way forward writes and the way back reads
-        kept = (name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
-        self.kept = sorted(kept)
+        self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
+        self.fits: dict[torch.device, bool] = {}
+
+    def fit(self, device: torch.device, signature: Signature) -> bool:
+        """Whether the chip has the shared memory that the kernels ask for; to know it, they are compiled."""
+        if device.type == "cpu":
+            return True
+        if device not in self.fits:
+            with torch.cuda.device(device):
+                limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+                self.fits[device] = all(size <= limit for size in self._shared_memory(signature))
+        return self.fits[device]
+
+    def _shared_memory(self, signature: Signature) -> Iterator[int]:
+        """In bytes, of every kernel."""
+        types = {f"c{place}": _number_type(dtype) for place, (_, dtype) in enumerate(signature.constants)}
+        compiled = self.compiled
+        for text in (compiled.forward, compiled.inference, compiled.backward):
+            kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
+            arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
+            options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1)}
+            yield kernel.warmup(*arguments, 1, 1, self.plan.precision, **options).metadata.shared
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
         """Run all steps. Returns all memory by name."""
@@ -137,9 +162,13 @@ def _sizes(memory: dict[str, Tensor]) -> tuple[int, int, int]:
 
 def _numbers(tensor: Tensor) -> Tensor:
     """Truth values and whole numbers in a type that kernels read."""
-    if tensor.is_floating_point():
-        return tensor.contiguous()
-    return tensor.to(torch.int8 if tensor.dtype == torch.bool else torch.int32).contiguous()
+    return tensor.to(_number_type(tensor.dtype)).contiguous()
+
+
+def _number_type(dtype: torch.dtype) -> torch.dtype:
+    if dtype.is_floating_point:
+        return torch.float32
+    return torch.int8 if dtype == torch.bool else torch.int32
 
 
 def _before(memory: Tensor, name: str) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnarena.kernels import recurrence
+from nnarena.kernels import chunk, recurrence
 
 State = Tensor | tuple[Tensor, ...]
 
@@ -81,13 +81,14 @@ class Recurrent(nn.Module):
         if state is None:
             state = self.initial_state(x.shape[0], x)
         self._check_state(state, x)
-        done = self.native(x, state) if self._takes_native() else None
+        done = self.native(x, state) if self._takes_native(x) else None
         output, state = done or self._loop(x, state, timespans)
         return (output if self.batch_first else output.transpose(0, 1)), state
 
-    def _takes_native(self) -> bool:
-        """torch's kernels cannot be mapped over a population: `torch.vmap` gets the loop."""
-        return self.backend == "native" or (self.backend == "auto" and not recurrence.is_mapped())
+    def _takes_native(self, x: Tensor) -> bool:
+        """torch's kernels cannot be mapped over a population, and are slower than compiled chunks that are worth it."""
+        faster = recurrence.is_mapped() or chunk.worthwhile(x)
+        return self.backend == "native" or (self.backend == "auto" and not faster)
 
     def _loop(self, x: Tensor, state: State, timespans: Tensor | None) -> tuple[Tensor, State]:
         constants = self.constants()
