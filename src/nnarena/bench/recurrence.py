@@ -55,8 +55,8 @@ PUBLISHED = {
 class Row:
     """One way to train one model.
 
-    path             torch's own kernel ("native"), compiled chunks, a plain loop ("eager"), what the layer chooses
-                     ("auto"), or whose code it is
+    path             torch's own kernel ("native"), one kernel for all steps ("fused"), compiled chunks, a plain loop
+                     ("eager"), what the layer chooses ("auto"), or whose code it is
     ratio            time of a training step, in units of the reference; None where it has no right to one
     seconds          the same in seconds, where a device is quiet enough for that to mean something
     gradient_error   the largest error of a parameter's gradient, as a part of its largest entry
@@ -84,10 +84,10 @@ def paths(name: str, device: torch.device) -> list[str]:
     layers = recurrent_layers(build(name, make_task(name), torch.device("cpu")))
     if not layers:
         return ["auto"]
-    if device.type == "cuda":
-        return ["auto", "eager"]
     inner = {id(part) for layer in layers for part in recurrent_layers(layer) if part is not layer}  # never called
     native = [layer for layer in layers if type(layer).native is not Recurrent.native and id(layer) not in inner]
+    if device.type == "cuda":
+        return ["native"] * bool(native) + ["fused", "eager"]
     return ["native"] * bool(native) + ["eager"] + ["compiled"] * chunk.has_compiler()
 
 
@@ -222,7 +222,9 @@ def prepare(name: str, path: str, device: torch.device, length: int | None = Non
     task, model, x, y = enter(name, path, device, length)
     step = training_step(model, task, x, y)
     step()
-    return graphed(step) if device.type == "cuda" else (step, "")
+    # a plain loop, and what others offer, is what people run: without a graph, but for torch's own layers
+    plain = path in ("eager", "ncps", "torchdiffeq")
+    return (step, "") if device.type == "cpu" or plain else graphed(step)
 
 
 def prepare_population(name: str, path: str, device: torch.device, seeds: int, length: int | None = None) -> Step:
