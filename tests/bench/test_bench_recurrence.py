@@ -64,7 +64,7 @@ def test_compiled_chunks_are_a_way_where_there_is_a_compiler(monkeypatch):
     assert paths("ct_rnn", CPU) == ["eager", "compiled"]
     assert paths("gru", CPU) == ["native", "eager", "compiled"]
     assert paths("differentiable_neural_computer", CPU) == ["eager", "compiled"]  # its LSTM is a part of its step
-    assert paths("gru", torch.device("cuda")) == ["auto", "eager"]
+    assert paths("gru", torch.device("cuda")) == ["native", "fused", "eager"]
 
 
 def test_a_wrong_gradient_hides_the_time(monkeypatch):

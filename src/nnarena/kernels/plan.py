@@ -18,7 +18,7 @@ from nnarena.kernels.graph import name_of, shape_of
 from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
 
-MANY = 768  # sequences, from which on a block of them in a program pays if the weights are HEAVY
+MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 HEAVY = 8_192
 VERY_MANY = 4_096  # from which on it pays for every cell
 
