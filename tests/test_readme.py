@@ -6,9 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from nnarena.cli import _guarded
 from nnarena.cli.app import app
+from nnarena.kernels import recurrence
+from nnarena.nn import Recurrent
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,6 +34,30 @@ def test_the_task_of_contributing_takes_part(tmp_path: Path, monkeypatch: pytest
     (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class Parity" in block)
     (tmp_path / "parity.py").write_text(code)
     assert _guarded(["run", "-t", "parity.py:Parity", "-m", "gru", "--quick", "--jobs", "1"], debug=True) == 0
+
+
+def test_the_cell_of_contributing_becomes_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "class Leaky" in block)
+    names = {"torch": torch, "nn": nn, "Tensor": torch.Tensor, "Recurrent": Recurrent}
+    exec(code, names)
+    torch.manual_seed(0)
+    layer, x = names["Leaky"](3, 5), torch.randn(2, 4, 3)
+    results = []
+    for drive in ("eager", "fused"):
+        layer.backend = drive
+        output, _ = layer(x)
+        results.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
+        if drive == "eager":
+            monkeypatch.setattr(recurrence, "eager", lambda *given: pytest.fail("it must not run step by step"))
+    for eager, fused in zip(*results, strict=True):
+        torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
+
+
+def test_every_kernel_file_is_in_contributing() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = text.partition("src/nnarena/kernels/\n")[2].partition("```")[0]
+    there = {path.name for path in (ROOT / "src/nnarena/kernels").glob("*.py")} - {"__init__.py"}
+    assert set(re.findall(r"^  (\w+\.py) ", listed, re.MULTILINE)) == there
 
 
 def test_every_command_is_in_the_readme_and_every_one_there_exists() -> None:

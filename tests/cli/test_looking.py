@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nnarena.cli import doctor
 from nnarena.core.components import catalogue
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import built_in_studies
@@ -106,6 +107,25 @@ def test_doctor_tells_what_will_be_used(arena) -> None:
     assert found["Used"]["device"].startswith(("cpu", "cuda"))
     assert "digits" in found["Data"]["here"] and "mnist" in found["Data"]["not here"]
     assert "torch" in arena("doctor").out
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+def test_doctor_says_what_drives_recurrent_layers(gpu: bool, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object() if there else None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}" if there else None)
+    said = doctor._recurrence(gpu)
+    assert ("without" in said) == (not there)
+    assert ("Triton" in said) == gpu and ("C++ compiler" in said) == (not gpu and not there)
+
+
+def test_doctor_finds_the_compiler_that_torch_would_call(arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "clang++-19")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/opt/{name}")
+    found = json.loads(arena("doctor", "--json").out)
+    assert found["Machine"]["C++ compiler"] == "/opt/clang++-19"
+    assert "triton" in found["Software"] and found["Used"]["recurrence"]
 
 
 def test_data_list_tells_what_is_here(arena) -> None:

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_helpers import COMPETITORS, CPU, STEPS, Stop, bits, curve, make, run
+from engine_helpers import COMPETITORS, CPU, STEPS, Stop, bits, curve, make, run, run_together
 
 from nnarena.core.errors import StoreError
+from nnarena.core.workload import expected_calls
 from nnarena.engine import members
 from nnarena.engine.prepare import prepare
+from nnarena.engine.stack import Stacked
 from nnarena.engine.step import evaluate
 from nnarena.engine.tensors import load
-from nnarena.engine.trial import run_trial
+from nnarena.engine.trainer import Alone
+from nnarena.engine.trial import EPOCHS, run_trial
+from nnarena.kernels import chunk
 from nnarena.results.folder import CHECKPOINT, CURVE, MODEL, RESULT, TRIAL, TrialFolder
 
 SIZES = {"lstm": "lstm[hidden_size=6]", "gru": "gru[hidden_size=6]", "transformer": "transformer[d_model=4]"}
@@ -344,3 +348,62 @@ def test_the_callers_threads_come_back(tmp_path):
     before = torch.get_num_threads()
     run(make(threads=before + 1, epochs=1), tmp_path)
     assert torch.get_num_threads() == before
+
+
+# --------------------------------------------------------------------------------------------- on the CPU
+
+
+@pytest.fixture
+def heard(monkeypatch) -> list[int]:
+    """How many calls were to be expected, at every step."""
+    numbers: list[int] = []
+    for kind in (Alone, Stacked):
+        learn = kind._gradients_of
+        monkeypatch.setattr(kind, "_gradients_of", lambda *given, learn=learn: _noting(numbers, learn, *given))
+    return numbers
+
+
+def _noting(numbers, learn, *given):
+    numbers.append(expected_calls())
+    return learn(*given)
+
+
+@pytest.mark.parametrize(("epochs", "calls"), [(4, 4 * STEPS), (EPOCHS, EPOCHS * STEPS), (500, EPOCHS * STEPS)])
+def test_a_layer_can_know_how_long_it_will_be_trained(epochs, calls, heard, tmp_path):
+    """The same number at every epoch and after a stop: by it a layer decides how it computes."""
+    for epoch in (1, 3):
+        with pytest.raises(Stop):
+            run(make(epochs=epochs), tmp_path, stop_after=epoch)
+    assert heard == [calls] * 3 * STEPS and expected_calls() == 0
+
+
+def test_to_a_population_nothing_is_said(heard, tmp_path):
+    run_together([make(seed=seed, epochs=1) for seed in range(2)], tmp_path)
+    assert heard == [0] * STEPS
+
+
+@pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
+def test_compiled_steps_give_the_same_bits_after_a_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunk, "REPAID", 1)
+    logs: list[str] = []
+    trial = make("ct_gru[hidden_size=3]", epochs=3)
+    run(trial, tmp_path / "whole", logs=logs)
+    assert chunk._compiled.cache_info().currsize and not any("eagerly" in line for line in logs)
+    with pytest.raises(Stop):
+        run(trial, tmp_path / "stopped", stop_after=1)
+    run(trial, tmp_path / "stopped")
+    assert bits(tmp_path / "stopped") == bits(tmp_path / "whole")
+
+
+def test_what_kernels_say_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunk, "REPAID", 1)
+    monkeypatch.setattr(chunk, "has_compiler", lambda: True)
+    monkeypatch.setattr(chunk, "_tried", {})
+
+    def broken(step):
+        raise RuntimeError("no registers left")
+
+    monkeypatch.setattr(chunk, "_compiled", broken)
+    logs: list[str] = []
+    assert run(make("ct_gru[hidden_size=3]", epochs=1), tmp_path, logs=logs)["status"] == "done"
+    assert "The steps of CTGRU.step run eagerly: they could not be compiled (no registers left)." in logs

@@ -28,7 +28,7 @@ from unittest import mock
 import torch
 
 import nnarena
-from nnarena.kernels import recurrence, runtime
+from nnarena.kernels import runtime
 
 CAPABILITY, WARP = 90, 32
 KERNELS = ("backward", "forward", "inference")
@@ -82,14 +82,9 @@ def loop_of(cell: str) -> runtime.Loop:
     torch.manual_seed(0)
     layer: Any = nnarena.build(model, task=task).get_submodule(place)
     layer.backend = "fused"
-    before = set(recurrence._loops)
-    with (
-        mock.patch.object(runtime.Forward, "apply", side_effect=_Reached),
-        contextlib.suppress(_Reached),
-    ):
+    with mock.patch.object(runtime.Forward, "apply", side_effect=_Reached) as launch, contextlib.suppress(_Reached):
         layer(torch.zeros(1, 3, layer.input_size))
-    (loop,) = (loop for key, loop in recurrence._loops.items() if key not in before)
-    return loop
+    return launch.call_args.args[0]
 
 
 def measure(job: Job) -> dict[str, Any]:

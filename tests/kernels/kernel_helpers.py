@@ -1,0 +1,110 @@
+"""Cells at odd sizes, and what it takes to compare a kernel with autograd in float64."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from nnarena.nn import (
+    CTGRU,
+    CTRNN,
+    DNC,
+    GRU,
+    LSTM,
+    LTC,
+    NCP,
+    ODELSTM,
+    ExpUnitaryRNN,
+    FullyConnected,
+    MemoryAugmentedTransformer,
+    MemoryCell,
+    Recurrent,
+    UnitaryRNN,
+)
+
+STEPS = 3
+CIRCUIT = NCP(
+    inter=5, command=4, motor=2, sensory_fanout=2, inter_fanout=2, recurrent_command_synapses=3, motor_fanin=2, seed=1
+)
+CELLS = {
+    "lstm": lambda **more: LSTM(3, 20, **more),
+    "gru": lambda **more: GRU(3, 17, **more),
+    "ct_rnn": lambda **more: CTRNN(3, 18, **more),
+    "ct_rnn euler": lambda **more: CTRNN(3, 5, solver="euler", unfolds=2, **more),
+    "ct_gru": lambda **more: CTGRU(3, 7, scales=5, **more),
+    "ode_lstm": lambda **more: ODELSTM(3, 18, **more),
+    "ltc": lambda **more: LTC(3, CIRCUIT, unfolds=2, **more),
+    "ltc full": lambda **more: LTC(3, FullyConnected(5, 2), unfolds=2, **more),
+    "unitary": lambda **more: UnitaryRNN(3, 18, capacity=4, **more),
+    "unitary real": lambda **more: UnitaryRNN(3, 6, capacity=2, complex=False, **more),
+    "exp_unitary": lambda **more: ExpUnitaryRNN(3, 9, trainable_initial_state=True, **more),
+    "memory_cell": lambda **more: MemoryCell(**more),
+    "dnc": lambda **more: DNC(3, 2, hidden_size=18, slots=5, width=3, reads=2, **more),
+    "memory_transformer": lambda **more: MemoryAugmentedTransformer(
+        3, 2, rows=4, columns=5, d_model=16, nhead=2, dim_feedforward=18, **more
+    ),
+}
+
+
+def make(name, seed=0, cells=CELLS):
+    torch.manual_seed(seed)
+    layer = cells[name](backend="fused")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return layer
+
+
+def inputs(layer, batch=3, steps=STEPS, seed=1):
+    """x, timespans where the layer takes them, and a state that is not the one it would start from."""
+    generator = torch.Generator().manual_seed(seed)
+    device = next(layer.parameters()).device
+    x = torch.randn(batch, steps, layer.input_size, generator=generator).to(device)
+    spans = (torch.rand(batch, steps, generator=generator) + 0.5).to(device) if layer.continuous else None
+
+    def elsewhere(part):
+        return (part + 0.1 * torch.rand(part.shape, generator=generator).to(device)).detach()
+
+    return x, spans, pytree.tree_map(elsewhere, layer.initial_state(batch, x))
+
+
+def train(layer, weights, x, spans, state):
+    """Outputs, last state and all gradients of a sum in which every number counts differently."""
+    leaves, tree = pytree.tree_flatten(state)
+    leaves = [leaf.clone().requires_grad_() for leaf in leaves]
+    x = x.clone().requires_grad_()
+    weights = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
+    fixed = dict(layer.named_buffers())
+    given = (x, pytree.tree_unflatten(leaves, tree), *([] if spans is None else [spans]))
+    output, last = functional_call(layer, {**weights, **fixed}, given)
+    results = [output, *pytree.tree_leaves(last)]
+    total = x.new_zeros(())
+    for place, part in enumerate(results):
+        numbers = torch.arange(part.numel(), dtype=torch.float64).add(place).cos().view(part.shape)
+        total = total + (part * numbers.to(part)).sum()
+    wanted = [x, *leaves, *weights.values()]
+    gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+    names = ["x", *(f"state {place}" for place in range(len(leaves))), *weights]
+    return results, {
+        name: torch.zeros_like(tensor) if part is None else part
+        for name, part, tensor in zip(names, gradients, wanted, strict=True)
+    }
+
+
+def reference(layer, x, spans, state):
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "eager"
+    for part in exact.modules():
+        if isinstance(part, Recurrent):
+            part.backend = "eager"
+    doubled = pytree.tree_map(lambda part: part.double(), state)
+    return train(exact, dict(exact.named_parameters()), x.double(), None if spans is None else spans.double(), doubled)
+
+
+def assert_near(ours, exact, what, tolerance=2e-5):
+    """Near in the norm of the whole tensor: single numbers may cancel to almost nothing."""
+    error = (ours.double() - exact).norm() / exact.norm().clamp_min(0.1)
+    assert error < tolerance, f"{what}: {float(error):.1e}"

@@ -1,0 +1,136 @@
+"""Every cell as a kernel on a GPU, at its published size and at odd ones, against autograd in float64."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from kernel_helpers import CELLS, assert_near, inputs, make, reference, train
+from torch.func import functional_call, stack_module_state
+from torch.utils import _pytree as pytree
+
+import nnarena
+from nnarena.kernels import plan, recurrence, runtime
+from nnarena.kernels.runtime import Loop
+from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
+
+pytestmark = pytest.mark.gpu
+PUBLISHED = {
+    "lstm 64": lambda **more: LSTM(2, 64, **more),
+    "gru 80": lambda **more: GRU(2, 80, **more),
+    "ct_rnn 128": lambda **more: CTRNN(2, 128, **more),
+    "ct_gru 32": lambda **more: CTGRU(2, 32, **more),
+    "ode_lstm 64": lambda **more: ODELSTM(2, 64, **more),
+    "unitary 128": lambda **more: UnitaryRNN(2, 128, **more),
+    "exp_unitary 128": lambda **more: ExpUnitaryRNN(2, 128, **more),
+    "dnc": lambda **more: DNC(2, 1, **more),
+    "memory_transformer": lambda **more: MemoryAugmentedTransformer(2, 1, **more),
+}
+EVERY = CELLS | PUBLISHED
+
+
+@pytest.fixture(params=["one sample a program", "a block of samples"])
+def mapping(request, monkeypatch):
+    many = 0 if request.param == "a block of samples" else 1 << 30
+    monkeypatch.setattr(plan, "MANY", many)
+    monkeypatch.setattr(plan, "VERY_MANY", many)
+    monkeypatch.setattr(recurrence, "_loops", {})
+    return request.param
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_kernel_gives_what_autograd_gives(name, mapping):
+    layer = make(name, cells=EVERY).cuda()
+    given = inputs(layer, batch=37, steps=9)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    assert any(isinstance(made, Loop) for made in recurrence._loops.values())
+    exact, slopes = reference(layer, *given)
+    tolerance = 2e-3 if name == "memory_cell" else 2e-5
+    for place, (ours, wanted) in enumerate(zip(results, exact, strict=True)):
+        assert_near(ours, wanted, f"result {place}", tolerance)
+    for part in slopes:
+        # the exponential itself, outside of the kernel, is float32 too
+        assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else tolerance)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_same_call_gives_the_same_bits(name, mapping):
+    layer = make(name, cells=PUBLISHED).cuda()
+    given = inputs(layer, batch=40, steps=6)
+    once, again = (train(layer, dict(layer.named_parameters()), *given) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(once[0], again[0], strict=True))
+    assert all(torch.equal(once[1][part], again[1][part]) for part in once[1])
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_population_is_its_members(name):
+    layers = [make(name, seed, cells=PUBLISHED).cuda() for seed in range(3)]
+    x = inputs(layers[0], batch=20, steps=7)[0]
+    alone = []
+    for layer in layers:
+        output = layer(x)[0]
+        alone.append((output, torch.autograd.grad(output.sin().sum(), list(layer.parameters()), allow_unused=True)))
+    weights, buffers = stack_module_state(layers)
+    skeleton = copy.deepcopy(layers[0])
+
+    def call(weights, buffers):
+        return functional_call(skeleton, {**weights, **buffers}, (x,))[0]
+
+    outputs = torch.vmap(call)(weights, buffers)
+    gradients = torch.autograd.grad(outputs.sin().sum(), list(weights.values()), allow_unused=True)
+    for member, (output, slopes) in enumerate(alone):
+        assert_near(outputs[member], output.double(), "output", 1e-5)
+        for stacked, slope in zip(gradients, slopes, strict=True):
+            if slope is not None:
+                assert_near(stacked[member], slope.double(), "gradient", 1e-4)
+
+
+def test_auto_takes_the_kernel_and_an_adaptive_solver_does_not(caplog):
+    layer = CTRNN(2, 8).cuda()
+    before = len(recurrence._loops)
+    layer(torch.zeros(3, 4, 2, device="cuda"))
+    assert len(recurrence._loops) > before
+    adaptive = CTRNN(2, 8, solver="dopri5").cuda()
+    output, _ = adaptive(torch.zeros(3, 4, 2, device="cuda"))
+    assert output.shape == (3, 4, 8) and "run eagerly" in caplog.text
+
+
+@pytest.mark.parametrize("precision", ["bf16x6", "tf32x3"])
+def test_products_on_the_matrix_units_are_as_good_as_float32(precision, monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
+    monkeypatch.setattr(runtime, "make_plan", lambda *_: plan.Plan(rows=16, precision=precision, held=0))
+    layer = LSTM(2, 64, backend="fused").cuda()
+    x = torch.randn(64, 20, 2, device="cuda")
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "eager"
+    assert_near(layer(x)[0], exact(x.double())[0], precision, 2e-6)
+
+
+def test_every_recurrent_competitor_is_compiled(caplog):
+    """None of the published cells falls back to the plain loop."""
+    for name in nnarena_recurrent_models():
+        task = "cell" if name == "memory_cell" else "add"
+        model = nnarena.build(name, task=task).cuda()
+        x = torch.randn(4, 5, model.layer.input_size if hasattr(model, "layer") else 2, device="cuda")
+        model(x).sum().backward()
+    assert "eagerly" not in caplog.text
+
+
+def nnarena_recurrent_models():
+    from nnarena.core.components import catalogue
+
+    return [name for name in catalogue("model") if name != "transformer"]
+
+
+def test_states_survive_a_round_trip_through_the_kernel():
+    for name in ("lstm", "dnc", "unitary"):
+        layer = make(name).cuda()
+        x, spans, state = inputs(layer, batch=5, steps=8)
+        more = {} if spans is None else {"timespans": spans}
+        whole, last = layer(x, state, **more)
+        first, between = layer(x[:, :3], state)
+        second, end = layer(x[:, 3:], between)
+        torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-5, atol=1e-6)
+        for part, other in zip(pytree.tree_leaves(end), pytree.tree_leaves(last), strict=True):
+            torch.testing.assert_close(part, other, rtol=1e-5, atol=1e-6)
