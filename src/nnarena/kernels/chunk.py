@@ -27,7 +27,7 @@ from nnarena.core.workload import expected_calls
 
 CHUNK = 10  # steps at most: more of them compile for longer and run hardly faster
 OPERATIONS = 500  # in a chunk, about: what the compiler does in half a minute
-REPAID = 2_000  # calls: a minute of compiling against 30 ms or more that each of them saves
+REPAID = 200_000  # steps, 2,000 calls of 100: a minute of compiling against 0.3 ms or more that each of them saves
 ATTENTION = "scaled_dot_product"  # in the name of operations that torch has kernels for
 # tanh x = 2 / (1 + exp(−2x)) − 1, right to 1e-7 and several times as fast as torch's, which is right to the last digit
 # near zero too, and takes as long as the matrix product before it.
@@ -46,7 +46,7 @@ def worthwhile(x: Tensor) -> bool:
     """Whether a layer that reads x should take compiled chunks: a CPU, a compiler, and a long training run ahead."""
     if torch.compiler.is_compiling() or x.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    return expected_calls() >= REPAID and possible()
+    return expected_calls() * x.shape[1] >= REPAID and possible()
 
 
 def possible() -> bool:
@@ -192,6 +192,7 @@ def _refusal(step: Step, constants: Any, chunk: Any, state: Any) -> str:
         if step in _attentive:
             # Measured: half again as slow. Not timed here, because the same run must give the same bits every time.
             raise RuntimeError("torch's own attention is faster")
+        log.info("Compiling the steps of %s for this CPU; this takes up to a minute.", step.__qualname__)
         train()
     except Exception as error:
         said = str(error).strip() or type(error).__name__

@@ -150,20 +150,26 @@ class Builder:
 
         return inside(())
 
-    def _stores(self, reader: Reader, kernel: Kernel, node: Node, source: Source) -> list[Store]:
-        """A node written to memory; in the pieces in which it is computed anyway, if these are all of it."""
-        # a sample that is itself several rows has no dimension of one in front
-        front = (HERE,) if len(shape_of(node)) > len(source.shape) else ()
+    def _stores(
+        self, reader: Reader, kernel: Kernel, node: Node, source: Source, place: int | None = None
+    ) -> list[Store]:
+        """A node written to memory; in the pieces in which it is computed anyway, if these are all of it.
+
+        `place` is where it is written among several that share the memory.
+        """
+        shape = own_shape(node)
+        front = (HERE,) if shape != shape_of(node) else ()
+        where = () if place is None else (Affine(place),)
         needed = needed_tiles(kernel)
         pieces = [
             (index[len(front) :], value)
             for index, value in reader.places.get(node, [])
             if isinstance(value, Ref) and value.tile in needed
         ]
-        if is_partition([index for index, _ in pieces], source.shape):
-            return [Store(source, index, value) for index, value in pieces]
+        if is_partition([index for index, _ in pieces], shape):
+            return [Store(source, (*where, *index), value) for index, value in pieces]
         return self._everywhere(
-            reader, source.shape, lambda index: Store(source, index, reader.read(node, (*front, *index)))
+            reader, shape, lambda index: Store(source, (*where, *index), reader.read(node, (*front, *index)))
         )
 
     # The two loops
@@ -226,7 +232,7 @@ class Builder:
         for size, place, node in sorted(wanted, key=lambda each: each[:2]):
             outers = factors(node)
             if outers and size > room:
-                gemms += [self._gemm(reader, kernel, place, outer) for outer in outers]
+                gemms += self._gemms(reader, kernel, place, outers)
                 continue
             source = Source(f"dc{place}", shape_of(node), rows=False, time=False)
 
@@ -240,17 +246,33 @@ class Builder:
                 room -= size
         return gemms
 
-    def _gemm(self, reader: Reader, kernel: Kernel, place: int, outer: Outer) -> Gemm:
-        names = []
-        for side, node in (("left", outer.left), ("right", outer.right)):
-            if (name := self._where_it_lies(node)) is None:
-                name = f"{side}{sum(known.startswith(side) for known in self.shapes)}"
-                shape = shape_of(node)
-                memory = self._of_steps(name, shape[1:] if shape[0] == 1 else shape)
-                kernel.stores += self._stores(reader, kernel, node, memory)
-                self.written[node] = name
-            names.append(name)
-        return Gemm(place, names[0], names[1], outer.turned, outer.scale)
+    def _gemms(self, reader: Reader, kernel: Kernel, place: int, outers: list[Outer]) -> list[Gemm]:
+        """One product for all terms of a sum that are alike: their factors lie side by side."""
+        alike: dict[Any, list[Outer]] = {}
+        for outer in outers:
+            key = (own_shape(outer.left), own_shape(outer.right), outer.turned, outer.scale)
+            alike.setdefault(key, []).append(outer)
+        gemms = []
+        for (*_, turned, scale), terms in alike.items():
+            left = self._factor(reader, kernel, "left", [outer.left for outer in terms])
+            right = self._factor(reader, kernel, "right", [outer.right for outer in terms])
+            gemms.append(Gemm(place, left, right, turned, scale))
+        return gemms
+
+    def _factor(self, reader: Reader, kernel: Kernel, side: str, nodes: list[Node]) -> str:
+        """The memory that holds one factor of a product, or several side by side."""
+        if len(nodes) == 1 and (known := self._where_it_lies(nodes[0])) is not None:
+            return known
+        name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
+        if len(nodes) == 1:
+            memory = self._of_steps(name, shape)
+            kernel.stores += self._stores(reader, kernel, nodes[0], memory)
+            self.written[nodes[0]] = name
+            return name
+        memory = self._of_steps(name, (len(nodes), *shape))
+        for place, node in enumerate(nodes):
+            kernel.stores += self._stores(reader, kernel, node, memory, place)
+        return name
 
     def _where_it_lies(self, node: Node) -> str | None:
         """The memory that holds a node anyway."""
@@ -290,6 +312,12 @@ def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:
             if any(axis is factor.axis and axis.size <= SINGLES for axis, _ in part.terms):
                 raise NeedCut(carry, dim, part.offset + 1) from factor
         raise CannotCompile("what it carries from step to step is reshaped in it.") from factor
+
+
+def own_shape(node: Node) -> tuple[int, ...]:
+    """The shape of one sample. One that is itself several rows has no dimension of one in front."""
+    shape = shape_of(node)
+    return shape[1:] if shape[0] == 1 else shape
 
 
 def _kind(dtype: torch.dtype) -> Kind:

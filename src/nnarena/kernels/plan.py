@@ -20,6 +20,7 @@ from nnarena.kernels.trace import Signature, Traced
 
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 HEAVY = 8_192
+LONG = 250  # operations of a step and its gradient
 VERY_MANY = 4_096  # from which on it pays for every cell
 
 
@@ -71,8 +72,10 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=16, warps=8, precision=precision, held=0)
     if not alone and (sequences >= VERY_MANY and weights < HEAVY):
         return Plan(rows=16, warps=4, precision=precision)
-    long = weights < HEAVY and len(nodes) > 250  # many small operations one after the other
-    return Plan(rows=1, warps=8 if long or weights >= 18_000 else 4, precision=precision)
+    if not alone and weights < HEAVY and len(nodes) > LONG:
+        # many small operations one after the other: fast with many warps, cheap with one, which never has to wait
+        return Plan(rows=1, warps=8 if sequences < MANY else 1, precision=precision, held=0)
+    return Plan(rows=1, warps=4 if weights < 18_000 else 8, precision=precision)
 
 
 def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:

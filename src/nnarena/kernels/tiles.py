@@ -192,8 +192,8 @@ class Program:
             self.order.setdefault(axis, len(self.order))
         return self._make(Tile("carry", (), (*self.batch_axes, *axes), (carry, piece)))
 
-    def map(self, name: str, *args: Value) -> Value:
-        """An operation on single numbers, with what is known beforehand worked out."""
+    def map(self, name: str, *args: Value, last: tuple[Axis, ...] = ()) -> Value:
+        """An operation on single numbers, with what is known beforehand worked out; `last` axes come last."""
         rule = MAPS[name]
         if not any(isinstance(arg, Ref) for arg in args):
             return rule.fold(*args)
@@ -202,6 +202,7 @@ class Program:
             return known
         refs = [arg for arg in args if isinstance(arg, Ref)]
         axes = self._sorted(axis for ref in refs for axis in ref.axes)
+        axes = (*(axis for axis in axes if axis not in last), *(axis for axis in last if axis in axes))
         zero_constants = all(isinstance(arg, Ref) or arg == 0 for arg in args)
         clean: frozenset[Axis] = frozenset()
         if rule.keeps_zero and (zero_constants or name == "mul"):
@@ -248,7 +249,8 @@ class Program:
                         axis for axis in columns if axis in right.clean
                     )
                     return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
-        return self.reduce("sum", self.map("mul", self._inner_last(left, inner), self._inner_last(right, inner)), inner)
+        left, right = self._inner_last(left, inner), self._inner_last(right, inner)
+        return self.reduce("sum", self.map("mul", left, right, last=inner), inner)
 
     def _inner_last(self, value: Value, inner: tuple[Axis, ...]) -> Value:
         """A matrix of weights that is summed over its first dimension is read from a transposed copy.
