@@ -170,16 +170,15 @@ class LTC(Recurrent):
         weight, bias = constants.input_map
         ones = x.new_ones(x.shape[:2]) if timespans is None else timespans.to(x.dtype)
         h = (ones / constants.unfolds)[..., None, None]
-        drive = h * (constants.base + _flow(constants.sensory, x * weight + bias, len(constants.capacitance)))
-        still = torch.stack([torch.zeros_like(constants.capacitance), constants.capacitance])
-        return drive + still, h
+        return h * (constants.base + _flow(constants.sensory, x * weight + bias, len(constants.capacitance))), h
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
         drive, h = u
         for _ in range(constants.unfolds):
-            numerator, denominator = (drive + h * _flow(constants.synapses, state, state.shape[-1])).unbind(-2)
-            state = (constants.capacitance * state + numerator) / denominator
+            gain, loss = (drive + h * _flow(constants.synapses, state, state.shape[-1])).unbind(-2)
+            # the same as (C v + gain) / (C + loss), whose gradients of C would all but cancel each other
+            state = state + (gain - loss * state) / (constants.capacitance + loss)
         return state, state
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
