@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -283,9 +284,7 @@ class Writer:
 
     def place(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> tuple[str, list[str]]:
         """A pointer for every element, and the conditions under which it is there."""
-        numel, terms, inside = 1, [], []
-        for size in source.shape:
-            numel *= size
+        numel, terms, inside = math.prod(source.shape), [], []
         stride = numel
         for part, size in zip(index, source.shape, strict=True):
             stride //= size
@@ -336,9 +335,7 @@ class Writer:
     def stored_sum(self, total: Sum, text: str) -> None:
         """Every program has its own place: sums of programs are added afterwards, always in the same order."""
         pointer, inside = self.place(total.source, total.index, total.axes, "0")
-        numel = 1
-        for size in total.source.shape:
-            numel *= size
+        numel = math.prod(total.source.shape)
         pointer = f"{pointer} + (tl.program_id(0).to(tl.int64) * tl.num_programs(1)) * {numel}"
         mask = f", mask={' & '.join(inside)}" if inside else ""
         self.line(f"tl.store({pointer}, {text}{mask})")

@@ -67,7 +67,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     nodes = list(traced.graph.nodes)
     if any(_meets_weights_as_a_matrix(node, traced) for node in nodes):
         return Plan(rows=1, warps=8, precision=precision, held=0)
-    alone = any(node.op == "call_function" and name_of(node) == "bmm" for node in nodes)
+    alone = any(name_of(node) == "bmm" for node in nodes)
     if not alone and (sequences >= MANY and weights >= HEAVY):
         return Plan(rows=16, warps=8, precision=precision, held=0)
     if not alone and (sequences >= VERY_MANY and weights < HEAVY):
@@ -80,10 +80,10 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
 
 def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:
     """A product whose left side has several rows a sample, and whose right side is a constant."""
-    if node.op != "call_function" or name_of(node) != "mm":
+    if name_of(node) != "mm":
         return False
     left, right = node.args
-    while isinstance(right, Node) and right.op == "call_function" and name_of(right) in ("t", "transpose", "permute"):
+    while isinstance(right, Node) and name_of(right) in ("t", "transpose", "permute"):
         right = right.args[0]
     return right in traced.constants and shape_of(left)[0] > 1
 

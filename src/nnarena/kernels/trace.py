@@ -149,7 +149,6 @@ def decompositions() -> dict[Any, Any]:
         aten._softmax,
         aten._softmax_backward_data,
         aten.var_mean,
-        aten.index_select,
         aten.softplus,
         aten.softplus_backward,
         aten.split,
