@@ -77,7 +77,7 @@ class Builder:
         self.traced, self.signature, self.plan = traced, signature, plan
         self.saved: dict[Node, Source] = {}
         self.written: dict[Node, str] = {}  # factors of gradients that were written for one product already
-        self.savable = worth_saving(traced) if plan.save else set()
+        self.savable = worth_saving(traced, plan.save)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
@@ -96,7 +96,7 @@ class Builder:
 
     def _text(self, kernel: Kernel) -> Text:
         warps = warps_for(needed_tiles(kernel), self.plan.rows, self.plan.warps)
-        return Text(emit(kernel), arguments(kernel), warps)
+        return Text(emit(kernel, warps), arguments(kernel), warps)
 
     def _settled(self, build: Callable[[Cuts], T]) -> T:
         """Build; where what is carried is read in parts, cut it there and build again."""
@@ -275,9 +275,9 @@ class Builder:
         return name
 
     def _where_it_lies(self, node: Node) -> str | None:
-        """The memory that holds a node anyway."""
+        """The memory that holds a node anyway; its numbers, in whatever shape."""
         for place, gradient in enumerate(self.traced.grad_inputs):
-            if gradient is node and shape_of(node)[1:] == self.signature.inputs[place]:
+            if gradient is not None and unshaped(gradient) is unshaped(node) and shape_of(node)[0] == 1:
                 return f"du{place}"
         if node in self.traced.state:
             return f"hist{self.traced.state.index(node)}"
@@ -318,6 +318,13 @@ def own_shape(node: Node) -> tuple[int, ...]:
     """The shape of one sample. One that is itself several rows has no dimension of one in front."""
     shape = shape_of(node)
     return shape[1:] if shape[0] == 1 else shape
+
+
+def unshaped(node: Node) -> Node:
+    """The node that this is a view of, with the same numbers in the same order."""
+    while name_of(node) in ("view", "_unsafe_view", "reshape"):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
 
 
 def _kind(dtype: torch.dtype) -> Kind:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nnarena.kernels.index import Axis, Index
 from nnarena.kernels.plan import Plan
 from nnarena.kernels.tiles import MAPS, Carry, Program, Ref, Source, Tile, Value, padded
 
+WARP = 32  # threads
+AHEAD = 32  # numbers that a thread loads for the next step: more would crowd out those of this one
+
 HEADER = '''"""Made by nnarena.kernels; do not edit."""
 
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import sigmoid, tanh
+from nnarena.kernels.maths import product, sigmoid, tanh
 
 '''
 
@@ -102,13 +105,14 @@ def needed_tiles(kernel: Kernel) -> set[Tile]:
     return found
 
 
-def emit(kernel: Kernel) -> str:
-    return HEADER + "\n" + Writer(kernel).text() + "\n"
+def emit(kernel: Kernel, warps: int) -> str:
+    return HEADER + "\n" + Writer(kernel, warps).text() + "\n"
 
 
 class Writer:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, warps: int) -> None:
         self.kernel, self.program, self.plan = kernel, kernel.program, kernel.plan
+        self.threads = warps * WARP
         self.rows = self.plan.rows
         self.lines: list[str] = []
         self.indent = 1
@@ -119,7 +123,7 @@ class Writer:
     def text(self) -> str:
         kernel, needed = self.kernel, needed_tiles(self.kernel)
         names = arguments(kernel)
-        tiles = [tile for tile in self.program.tiles if tile in needed]
+        tiles = together([tile for tile in self.program.tiles if tile in needed])
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join([*names, "T", "B", "precision: tl.constexpr"])
@@ -142,7 +146,7 @@ class Writer:
                 self.stored(*held.first, name_of(held.carry, held.piece), held.axes, time="0")
         for number, total in enumerate(kernel.sums):
             self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
-        moving, placed = ahead(tiles)
+        moving, placed = ahead(tiles, room=AHEAD * self.threads)
         for tile in moving:
             self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
         self.line("for step in range(T):")
@@ -216,7 +220,7 @@ class Writer:
         rows, inner, columns = tile.detail
         a = self.matrix(left, rows, inner, inner)
         b = self.matrix(right, inner, columns, inner)
-        text = f"tl.dot({a}, {b}, input_precision=precision)"
+        text = f"product({a}, {b}, precision)"
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
@@ -344,10 +348,48 @@ class Writer:
         return "live" if len(axes) == 1 else f"live[{', '.join([':'] + ['None'] * (len(axes) - 1))}]"
 
 
-def ahead(tiles: list[Tile]) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
-    """Memory is slow: what is needed early in a step is loaded during the step before, the rest two products ahead.
+def together(tiles: list[Tile]) -> list[Tile]:
+    """The same tiles, with products by the same weights one after the other: read once, these need not be kept."""
+    products: dict[Tile, list[Tile]] = {}
+    for tile in tiles:
+        if tile.op == "dot":
+            products.setdefault(tile.args[1].tile, []).append(tile)
+    order: dict[Tile, None] = {}
 
-    Returns the loads of the first kind, and those of the second by the tile before whose turn they are issued.
+    def put(tile: Tile) -> None:
+        for needed in _unplaced(tile, order):
+            order.setdefault(needed)
+
+    for tile in tiles:
+        put(tile)
+        if tile.op == "dot":
+            for other in products[tile.args[1].tile]:
+                if all(needed is other or needed.op != "dot" for needed in _unplaced(other, order)):
+                    put(other)
+    return list(order)
+
+
+def _unplaced(tile: Tile, placed: Container[Tile]) -> list[Tile]:
+    """A tile and all it depends on that has no place yet, what comes first in front."""
+    found: dict[Tile, None] = {}
+    todo = [(tile, False)]
+    while todo:
+        one, ready = todo.pop()
+        if one in placed or one in found:
+            continue
+        if ready:
+            found.setdefault(one)
+            continue
+        todo.append((one, True))
+        todo += [(arg.tile, False) for arg in reversed(one.args) if isinstance(arg, Ref)]
+    return list(found)
+
+
+def ahead(tiles: list[Tile], room: int) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
+    """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
+    numbers; the rest at the start of the step, or two products ahead.
+
+    Returns the loads of the first kind, and the others by the tile before whose turn they are issued.
     """
     first: dict[Tile, int] = {}
     for place, tile in enumerate(tiles):
@@ -355,16 +397,19 @@ def ahead(tiles: list[Tile]) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
             if isinstance(arg, Ref):
                 first.setdefault(arg.tile, place)
     products = [place for place, tile in enumerate(tiles) if tile.op == "dot" and not tile.steady]
+    start = next((tile for tile in tiles if not tile.steady and tile.op != "load"), None)
     early: list[Tile] = []
     placed: dict[Tile, list[Tile]] = {}
-    for tile in tiles:
-        if tile.op != "load" or tile.steady:
-            continue
+    for tile in sorted(
+        (tile for tile in tiles if tile.op == "load" and not tile.steady), key=lambda t: first.get(t, 0)
+    ):
         before = [place for place in products if place < first.get(tile, 0)]
-        if len(before) < 3:
+        if len(before) >= 3:
+            placed.setdefault(tiles[before[-2]], []).append(tile)
+        elif (room := room - padded(tile.axes)) >= 0 or start is None:
             early.append(tile)
         else:
-            placed.setdefault(tiles[before[-2]], []).append(tile)
+            placed.setdefault(start, []).append(tile)
     return early, placed
 
 

@@ -25,3 +25,32 @@ def tanh(x):
     size = tl.abs(x)
     far = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * size))
     return tl.where(size < 0.25, near, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def product(a, b, precision: tl.constexpr):
+    """a @ b. With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up.
+
+    The sums of large, middle and small products are kept apart: each is a chain of additions that waits for nobody.
+    """
+    if precision == "bf16x6":
+        a1, a2, a3 = thirds(a)
+        b1, b2, b3 = thirds(b)
+        small = tl.dot(a2, b2)
+        small = tl.dot(a1, b3, small)
+        small = tl.dot(a3, b1, small)
+        middle = tl.dot(a1, b2)
+        middle = tl.dot(a2, b1, middle)
+        return tl.dot(a1, b1) + (middle + small)
+    else:
+        return tl.dot(a, b, input_precision=precision)
+
+
+@triton.jit
+def thirds(x):
+    """Three numbers in bfloat16 whose sum is x."""
+    first = x.to(tl.bfloat16)
+    rest = x - first.to(tl.float32)
+    second = rest.to(tl.bfloat16)
+    third = (rest - second.to(tl.float32)).to(tl.bfloat16)
+    return first, second, third

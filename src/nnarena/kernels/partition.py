@@ -19,17 +19,15 @@ from nnarena.kernels.tiles import Ref, Value
 from nnarena.kernels.trace import Traced
 from nnarena.kernels.views import VIEWS
 
-SAVED = 48  # a product over at least so many is saved for the way back; below, it is cheaper to compute it again
 
-
-def worth_saving(traced: Traced) -> set[Node]:
-    """Products on the way forward that are dear, each with what is added to it."""
+def worth_saving(traced: Traced, least: int) -> set[Node]:
+    """Products over at least so many numbers on the way forward, each with what is added to it."""
     forward = unreached(traced.graph, {*traced.pull_state, traced.pull_output})
     found = set()
     for node in forward:
         if name_of(node) not in ("mm", "addmm", "bmm"):
             continue
-        if shape_of(node.args[-2])[-1] < SAVED or shape_of(node)[0] != 1:
+        if shape_of(node.args[-2])[-1] < least or shape_of(node)[0] != 1:
             continue
         while (user := _only_user(node)) in forward and name_of(user) == "add" and shape_of(user) == shape_of(node):
             node = user

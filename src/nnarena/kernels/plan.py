@@ -29,22 +29,27 @@ class Plan:
     """rows       samples a program holds
     warps      of 32 threads that compute a program
     precision  of products: bf16x6 and tf32x3 are as good as float32, tf32 is not
-    save       whether products are saved on the way forward, or computed again on the way back
+    save       products over at least so many numbers are saved on the way forward; others are computed again
     held       numbers of weights and of their gradients together that a program can hold
+    singles    up to this size, a dimension is taken apart into single numbers
     """
 
     rows: int = 16
     warps: int = 8
     precision: str = "bf16x6"
-    save: bool = True
+    save: int = 48
     held: int = 24_000
+    singles: int = 1
 
-    def chop(self, size: int, most: int = 128) -> list[int]:
+    def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
 
         With one sample a program 80 is 64 + 16. In a block of samples it is 3 · 32: there all products must have the
         same width, or Triton lets every warp compute all of them.
         """
+        if size <= self.singles:
+            return [*range(size + 1)]
+        most = 64 if self.rows > 1 else 128
         if power_of_two(size) <= max(64, size * 5 // 4) and size <= most:
             return [0, size]
         if self.rows > 1:
@@ -69,7 +74,9 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=1, warps=8, precision=precision, held=0)
     alone = any(name_of(node) == "bmm" for node in nodes)
     if not alone and (sequences >= MANY and weights >= HEAVY):
-        return Plan(rows=16, warps=8, precision=precision, held=0)
+        # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
+        several = any(len(shape) > 1 for shape in signature.state)
+        return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=8 if several else 1)
     if not alone and (sequences >= VERY_MANY and weights < HEAVY):
         return Plan(rows=16, warps=4, precision=precision)
     if not alone and weights < HEAVY and len(nodes) > LONG:

@@ -29,17 +29,42 @@ log = logging.getLogger("nnarena.kernels")
 _loops: dict[Any, Any] = {}  # one cell and its sizes: its parts and its kernels, or why there are none
 
 
-def run(step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto") -> tuple[Tensor, Any]:
-    """`step` over all inputs (B, T, …): outputs (B, T, …) and the last state."""
+def run(
+    step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto", repeats: int = 1
+) -> tuple[Tensor, Any]:
+    """`step` over all inputs (B, T, …), several times each: the last outputs (B, T, …), and the last state."""
     like = pytree.tree_leaves(inputs)[0]
     if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
-        return chunk.run(step, constants, inputs, state)
+        return chunk.run(repeated(step, repeats), constants, inputs, state)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
-            return fused(step, constants, inputs, state)
+            return _stretched(step, constants, inputs, state, repeats)
         except CannotCompile as reason:
             _tell(step, str(reason))
-    return eager(step, constants, inputs, state)
+    return eager(repeated(step, repeats), constants, inputs, state)
+
+
+@functools.cache
+def repeated(step: Step, times: int) -> Step:
+    """So many steps with one input as one step."""
+    if times == 1:
+        return step
+
+    @functools.wraps(step)
+    def several(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
+        for _ in range(times - 1):
+            state, _ = step(constants, u, state)
+        return step(constants, u, state)
+
+    return several
+
+
+def _stretched(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Tensor, Any]:
+    """Every input several times: a kernel is as long as its step, so a short step more often is the faster way."""
+    if repeats > 1:
+        inputs = pytree.tree_map(lambda u: torch.stack([u] * repeats, 2).flatten(1, 2), inputs)
+    outputs, state = fused(step, constants, inputs, state)
+    return outputs[:, repeats - 1 :: repeats], state
 
 
 def can_fuse(x: Tensor) -> bool:

@@ -97,17 +97,24 @@ class Reader:
         """`body` for every piece of a dimension, cut where what it reads has seams, and where it would be too wide."""
         results: list[T] = []
         for piece, result in _over([Piece(0, ((size, 1),))], body):
-            bounds = self.chop(piece.parts[0][0]) if len(piece.parts) == 1 else []
-            if len(bounds) <= 2:
-                results.append(result)
-                continue
-            stride = piece.parts[0][1]
-            smaller = [
+            smaller = self._chopped(piece)
+            results += [result] if len(smaller) == 1 else [part for _, part in _over(smaller, body)]
+        return results
+
+    def _chopped(self, piece: Piece) -> list[Piece]:
+        """A piece in parts that are not too wide; of one with several dimensions, the small ones are taken apart."""
+        if len(piece.parts) == 1:
+            ((size, stride),) = piece.parts
+            bounds = self.chop(size)
+            return [
                 Piece(piece.offset + begin * stride, ((end - begin, stride),), pad=bounds[1] if self.alike else 1)
                 for begin, end in itertools.pairwise(bounds)
             ]
-            results += [part for _, part in _over(smaller, body)]
-        return results
+        singles = [(size, stride) for size, stride in piece.parts if len(self.chop(size)) > size]
+        offsets = [piece.offset]
+        for size, stride in singles:
+            offsets = [offset + stride * number for offset in offsets for number in range(size)]
+        return [Piece(offset, tuple(part for part in piece.parts if part not in singles)) for offset in offsets]
 
     def total(self, op: str, parts: list[Value]) -> Value:
         result = parts[0]

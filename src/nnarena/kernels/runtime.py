@@ -106,8 +106,12 @@ class Kernels:
         self._launch(compiled.backward, "backward", memory)
         gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
         for gemm in compiled.gemms:
-            factors = (_before(memory[name], name) for name in (gemm.left, gemm.right))
-            product = gemm.scale * product_over_steps(*factors, turned=gemm.turned)
+            sizes = compiled.shapes[f"c{gemm.constant}"]
+            left, right = (
+                _factor(memory[name], name, size)
+                for name, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
+            )
+            product = gemm.scale * product_over_steps(left, right, turned=gemm.turned)
             known = gradients.get(f"dc{gemm.constant}")
             gradients[f"dc{gemm.constant}"] = product if known is None else known + product
         constants, inputs, state = self.counts
@@ -171,13 +175,13 @@ def _number_type(dtype: torch.dtype) -> torch.dtype:
     return torch.int8 if dtype == torch.bool else torch.int32
 
 
-def _before(memory: Tensor, name: str) -> Tensor:
-    """(S, B, T, …); of a history, the states before each step."""
-    return memory[:, :, :-1] if name.startswith("hist") else memory
+def _factor(memory: Tensor, name: str, size: int) -> Tensor:
+    """(S, B, T, rows, size); of a history, the states before each step."""
+    return (memory[:, :, :-1] if name.startswith("hist") else memory).flatten(3).unflatten(3, (-1, size))
 
 
 def product_over_steps(left: Tensor, right: Tensor, turned: bool = False, parts: int = 64) -> Tensor:
-    """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, …, K) and (S, B, T, …, N).
+    """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, rows, K) and (S, B, T, rows, N).
 
     One product for all of it would leave most of a GPU without work, because its result is small: so there are some
     sixty, of a part of the samples each, and their sum.

@@ -31,7 +31,7 @@ class CTGRU(Recurrent):
     decay after the update, by the timespan that came with the step: the time since the step before. To let a step
     decay until the next one, shift the timespans by one.
 
-    B batch, H units, M scales. The output is the new h (B, H); the state is the traces ĥ (B, H, M), zero at the start.
+    B batch, H units, M scales. The output is the new h (B, H); the state is the traces ĥ (B, M, H), zero at the start.
     The three dense layers lie in `weight_ih` (2 H M + H, F: r, s, q), `weight_hh` (2 H M, H: r, s), `weight_qh`
     (H, H) and `bias` (2 H M + H), so that all input halves are one product over all steps. Start values: Glorot for
     each dense layer, whose inputs are x and h together; zero bias.
@@ -75,7 +75,7 @@ class CTGRU(Recurrent):
         self.bias.zero_()
 
     def initial_state(self, batch: int, like: Tensor) -> Tensor:
-        return like.new_zeros(batch, self.hidden_size, self.scales)
+        return like.new_zeros(batch, self.scales, self.hidden_size)
 
     def constants(self) -> Constants:
         log_tau = torch.arange(self.scales, device=self.bias.device, dtype=self.bias.dtype) * (0.5 * math.log(10))
@@ -98,15 +98,14 @@ class CTGRU(Recurrent):
         return gates.unflatten(-1, offset.shape), linear(x, W_q, b_q), decay
 
     @staticmethod
-    def step(constants: Constants, u: tuple[Tensor, Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(constants: Constants, u: tuple[Tensor, Tensor, Tensor], traces: Tensor) -> tuple[Tensor, Tensor]:
         _, U, U_q, _, _ = constants
         gates, q, decay = u
-        traces = state.mT
         distance = gates + (traces.sum(-2) @ U).view_as(gates)
         read, store = (-distance.square()).softmax(-2).unbind(1)
         q = (q + (read * traces).sum(-2) @ U_q).tanh()
         traces = (traces + store * (q.unsqueeze(-2) - traces)) * decay
-        return traces.mT, traces.sum(-2)
+        return traces, traces.sum(-2)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scales={self.scales}"

@@ -62,6 +62,7 @@ class CTRNN(Recurrent):
                 raise ValueError(f"{name} must be positive, not {value}.")
         self.solver = solver
         self.unfolds = unfolds
+        self.repeats = 1 if solver == "dopri5" else unfolds
         self.tau = tau
         self.rtol = rtol
         self.atol = atol
@@ -80,15 +81,16 @@ class CTRNN(Recurrent):
     def initial_state(self, batch: int, like: Tensor) -> Tensor:
         return like.new_zeros(batch, self.hidden_size)
 
-    def constants(self) -> Constants:
+    def constants(self, unfolds: int = 1) -> Constants:
+        """With a solver that takes so many of its steps at a time."""
         if self.solver == "dopri5":
             solve = functools.partial(dopri5, rtol=self.rtol, atol=self.atol)
         else:
-            solve = functools.partial(advance, unfolds=self.unfolds, solver=self.solver)
+            solve = functools.partial(advance, unfolds=unfolds, solver=self.solver)
         return self.weight_ih, self.weight_hh.t(), self.bias, self.scale, self.tau, solve
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
-        return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)
+        return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans) / self.repeats
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:

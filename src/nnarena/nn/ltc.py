@@ -55,7 +55,6 @@ class Constants(NamedTuple):
     capacitance: Tensor  # (U)
     input_map: tuple[Tensor, Tensor]
     output_map: tuple[Tensor, Tensor]
-    unfolds: int
 
 
 class LTC(Recurrent):
@@ -118,6 +117,7 @@ class LTC(Recurrent):
         super().__init__(input_size, wiring.output_size, batch_first=batch_first, backend=backend)
         self.wiring, self.units, self.output_size = wiring, wiring.units, wiring.output_size
         self.unfolds, self.positive, self.epsilon = unfolds, positive, epsilon
+        self.repeats = unfolds
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -162,23 +162,21 @@ class LTC(Recurrent):
             capacitance=self._positive(self.capacitance, self.epsilon),
             input_map=(self.input_weight, self.input_bias),
             output_map=(self.output_weight, self.output_bias),
-            unfolds=self.unfolds,
         )
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
         """What leak and inputs add to numerator and denominator in one unfold, (B, T, 2, U), and h, (B, T, 1, 1)."""
         weight, bias = constants.input_map
         ones = x.new_ones(x.shape[:2]) if timespans is None else timespans.to(x.dtype)
-        h = (ones / constants.unfolds)[..., None, None]
+        h = (ones / self.unfolds)[..., None, None]
         return h * (constants.base + _flow(constants.sensory, x * weight + bias, len(constants.capacitance))), h
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
         drive, h = u
-        for _ in range(constants.unfolds):
-            gain, loss = (drive + h * _flow(constants.synapses, state, state.shape[-1])).unbind(-2)
-            # the same as (C v + gain) / (C + loss), whose gradients of C would all but cancel each other
-            state = state + (gain - loss * state) / (constants.capacitance + loss)
+        gain, loss = (drive + h * _flow(constants.synapses, state, state.shape[-1])).unbind(-2)
+        # the same as (C v + gain) / (C + loss), whose gradients of C would all but cancel each other
+        state = state + (gain - loss * state) / (constants.capacitance + loss)
         return state, state
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:

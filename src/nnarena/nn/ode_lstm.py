@@ -73,7 +73,7 @@ class ODELSTM(Recurrent):
     def constants(self) -> Constants:
         forget = self.bias.new_full((self.hidden_size,), self.forget_bias)
         bias = self.bias + nn.functional.pad(forget, (self.hidden_size, 2 * self.hidden_size))
-        return self.weight_ih, self.weight_hh.t(), bias, self.flow.constants()
+        return self.weight_ih, self.weight_hh.t(), bias, self.flow.constants(self.flow.unfolds)
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
         return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)

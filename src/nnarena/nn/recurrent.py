@@ -27,13 +27,15 @@ class Recurrent(nn.Module):
                                                control flow that looks at numbers
         finish(constants, outputs)             what nothing recurs on: once for the outputs of all steps
 
-    and `initial_state`. Where torch has a kernel for the whole loop, `native` calls it: the numbers are the same.
+    and `initial_state`. A cell that solves an equation in several equal steps between two inputs makes `step` one of
+    them, and says how many there are in `repeats`: the output of the last counts. Where torch has a kernel for the whole loop, `native` calls it: the numbers are the same.
 
     Shapes: input (B, T, F), or (T, B, F) with `batch_first=False`; output (B, T, H); each part of the state (B, …).
     `timespans` (B, T), the time since the step before, is for cells whose time is continuous; without it, it is 1.
     """
 
     continuous = False  # whether `timespans` means something to the cell
+    repeats = 1  # how often a step is taken with one input
 
     def __init__(self, input_size: int, hidden_size: int, *, batch_first: bool = True, backend: str = "auto") -> None:
         super().__init__()
@@ -98,7 +100,7 @@ class Recurrent(nn.Module):
 
     def drive(self, step: Any, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
         """Any step over all inputs, by this layer's backend: outputs (B, T, …) and the last state."""
-        return recurrence.run(step, constants, projected, state, self.backend)
+        return recurrence.run(step, constants, projected, state, self.backend, self.repeats)
 
     def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
         name = type(self).__name__
