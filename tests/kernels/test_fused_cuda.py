@@ -10,7 +10,8 @@ from kernel_helpers import CELLS, assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
-import nnarena
+from nnarena.bench.recurrence import build, make_task
+from nnarena.core.components import catalogue
 from nnarena.kernels import plan, recurrence, runtime
 from nnarena.kernels.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
@@ -49,9 +50,11 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
     tolerance = 2e-3 if name == "memory_cell" else 2e-5
     for place, (ours, wanted) in enumerate(zip(results, exact, strict=True)):
         assert_near(ours, wanted, f"result {place}", tolerance)
+    # what is added to all keys alike changes no attention: its gradient is the rounding of much larger ones
+    floor = max(0.1, 1e-3 * max(float(slope.norm()) for slope in slopes.values()))
     for part in slopes:
         # the exponential itself, outside of the kernel, is float32 too
-        assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else tolerance)
+        assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else tolerance, floor)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -109,18 +112,11 @@ def test_products_on_the_matrix_units_are_as_good_as_float32(precision, monkeypa
 
 def test_every_recurrent_competitor_is_compiled(caplog):
     """None of the published cells falls back to the plain loop."""
-    for name in nnarena_recurrent_models():
-        task = "cell" if name == "memory_cell" else "add"
-        model = nnarena.build(name, task=task).cuda()
-        x = torch.randn(4, 5, model.layer.input_size if hasattr(model, "layer") else 2, device="cuda")
-        model(x).sum().backward()
+    for name in catalogue("model"):
+        task = make_task(name)
+        model = build(name, task, torch.device("cuda"))
+        model(torch.randn(4, 5, task.spec.input_size, device="cuda")).sum().backward()
     assert "eagerly" not in caplog.text
-
-
-def nnarena_recurrent_models():
-    from nnarena.core.components import catalogue
-
-    return [name for name in catalogue("model") if name != "transformer"]
 
 
 def test_states_survive_a_round_trip_through_the_kernel():

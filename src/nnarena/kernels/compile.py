@@ -175,7 +175,7 @@ class Builder:
     # The two loops
 
     def _forward(self, cuts: Cuts, *, training: bool) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows)
+        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
         carries = [self._carry(f"state{part}", part, cuts) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
         reader = Reader(program, leaves, self.plan.chop)
@@ -200,7 +200,7 @@ class Builder:
         return kernel
 
     def _backward(self, cuts: Cuts) -> tuple[Kernel, list[Gemm]]:
-        traced, program = self.traced, Program(self.plan.rows)
+        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
         self.saved, self.written = {}, {}
         carries = [self._carry(f"pull{part}", part, cuts) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))

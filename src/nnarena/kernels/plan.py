@@ -18,9 +18,9 @@ from nnarena.kernels.graph import name_of, shape_of
 from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
 
+HEAVY = 8_192  # weights
+LIGHT = 4_096
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
-HEAVY = 8_192
-LONG = 250  # operations of a step and its gradient
 VERY_MANY = 4_096  # from which on it pays for every cell
 
 
@@ -79,9 +79,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=8 if several else 1)
     if not alone and (sequences >= VERY_MANY and weights < HEAVY):
         return Plan(rows=16, warps=4, precision=precision)
-    if not alone and weights < HEAVY and len(nodes) > LONG:
-        # many small operations one after the other: fast with many warps, cheap with one, which never has to wait
-        return Plan(rows=1, warps=8 if sequences < MANY else 1, precision=precision, held=0)
+    if weights < LIGHT:  # a warp has room for them, and never waits for another
+        return Plan(rows=1, warps=1, precision=precision, held=1_024)
     return Plan(rows=1, warps=4 if weights < 18_000 else 8, precision=precision)
 
 

@@ -157,9 +157,15 @@ MAPS = {
 
 
 class Program:
-    """Tiles in the order in which they can be computed, and what makes new ones."""
+    """Tiles in the order in which they can be computed, and what makes new ones.
 
-    def __init__(self, rows: int) -> None:
+    `inner_first`: whether what is multiplied and summed has the inner axes in front. The threads of a warp run along
+    the last axis: with one warp, each of them sums on its own. With several, which share what is summed in any case,
+    the inner axes come last.
+    """
+
+    def __init__(self, rows: int, inner_first: bool = False) -> None:
+        self.inner_first = inner_first
         self.tiles: list[Tile] = []
         self.batch = Axis(rows)  # one row a sample; where there is only one, no tile has the axis
         self.order: dict[Axis, int] = {self.batch: -1}
@@ -192,8 +198,8 @@ class Program:
             self.order.setdefault(axis, len(self.order))
         return self._make(Tile("carry", (), (*self.batch_axes, *axes), (carry, piece)))
 
-    def map(self, name: str, *args: Value, last: tuple[Axis, ...] = ()) -> Value:
-        """An operation on single numbers, with what is known beforehand worked out; `last` axes come last."""
+    def map(self, name: str, *args: Value, inner: tuple[Axis, ...] = ()) -> Value:
+        """An operation on single numbers, with what is known beforehand worked out; `inner` are about to be summed."""
         rule = MAPS[name]
         if not any(isinstance(arg, Ref) for arg in args):
             return rule.fold(*args)
@@ -202,7 +208,8 @@ class Program:
             return known
         refs = [arg for arg in args if isinstance(arg, Ref)]
         axes = self._sorted(axis for ref in refs for axis in ref.axes)
-        axes = (*(axis for axis in axes if axis not in last), *(axis for axis in last if axis in axes))
+        outer, inner = tuple(axis for axis in axes if axis not in inner), tuple(axis for axis in inner if axis in axes)
+        axes = (*inner, *outer) if self.inner_first else (*outer, *inner)
         zero_constants = all(isinstance(arg, Ref) or arg == 0 for arg in args)
         clean: frozenset[Axis] = frozenset()
         if rule.keeps_zero and (zero_constants or name == "mul"):
@@ -249,20 +256,20 @@ class Program:
                         axis for axis in columns if axis in right.clean
                     )
                     return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
-        left, right = self._inner_last(left, inner), self._inner_last(right, inner)
-        return self.reduce("sum", self.map("mul", left, right, last=inner), inner)
+        left, right = self._lying(left, inner), self._lying(right, inner)
+        return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
 
-    def _inner_last(self, value: Value, inner: tuple[Axis, ...]) -> Value:
-        """A matrix of weights that is summed over its first dimension is read from a transposed copy.
-
-        What is summed then lies side by side in memory, and so among the threads of a warp, which add quickly.
-        """
+    def _lying(self, value: Value, inner: tuple[Axis, ...]) -> Value:
+        """A matrix of weights whose inner axis is not where it should be is read from a transposed copy."""
         if not isinstance(value, Ref) or value.tile.op != "load" or not value.tile.steady:
             return value
         source, index = value.tile.detail
         own = {value.tile.axes[value.axes.index(axis)] for axis in inner if axis in value.axes}
         places = [{axis for axis, _ in part.terms} for part in index]
-        if len(places) != 2 or not (places[0] and places[0] <= own and places[1]) or places[1] & own:
+        if len(places) != 2 or not all(places):
+            return value
+        summed, kept = (places[1], places[0]) if self.inner_first else places
+        if not summed <= own or kept & own:
             return value
         turned = replace(source, name=f"{source.name}t", shape=tuple(reversed(source.shape)))
         axes = tuple(reversed(value.tile.axes)) if len(value.tile.axes) == 2 else None

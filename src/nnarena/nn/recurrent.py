@@ -28,7 +28,8 @@ class Recurrent(nn.Module):
         finish(constants, outputs)             what nothing recurs on: once for the outputs of all steps
 
     and `initial_state`. A cell that solves an equation in several equal steps between two inputs makes `step` one of
-    them, and says how many there are in `repeats`: the output of the last counts. Where torch has a kernel for the whole loop, `native` calls it: the numbers are the same.
+    them, and says how many there are in `repeats`: the output of the last counts. Where torch has a kernel for the
+    whole loop, `native` calls it: the numbers are the same.
 
     Shapes: input (B, T, F), or (T, B, F) with `batch_first=False`; output (B, T, H); each part of the state (B, …).
     `timespans` (B, T), the time since the step before, is for cells whose time is continuous; without it, it is 1.
