@@ -18,7 +18,7 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import product, sigmoid, tanh
+from nnarena.kernels.maths import fetch, product, put, sigmoid, tanh
 
 '''
 
@@ -317,8 +317,19 @@ class Writer:
         if source.dead and self.rows > 1:
             inside.append(self.alive(tile.axes))
         kind = "0" if source.kind in ("int", "bool") else "0.0"
+        like = self.carried_like(tile.axes) if source.time and source.kind == "float" else None
+        if like:
+            there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
+            return f"fetch({pointer}, {there}, {like}, precision != 'ieee')"
         text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
         return f"{text} != 0" if source.kind == "bool" else text
+
+    def carried_like(self, axes: Sequence[Axis]) -> str | None:
+        """A tile of this shape that a block of samples carries from step to step."""
+        for held in self.kernel.held if self.rows > 1 and len(axes) > 1 else ():
+            if [axis.pad for axis in self.with_rows(held.axes)] == [axis.pad for axis in axes]:
+                return name_of(held.carry, held.piece)
+        return None
 
     def loaded(self, source: Source, index: Index, axes: tuple[Axis, ...], live: bool) -> str:
         """What is carried, as it is at the start; gradients of samples that are not there are zero."""
@@ -333,6 +344,9 @@ class Writer:
         pointer, inside = self.place(source, index, with_rows, time)
         if self.rows > 1:
             inside.append(self.alive(with_rows))
+        if self.rows > 1 and len(with_rows) > 1 and source.time:
+            self.line(f"put({pointer}, {text}, {' & '.join(inside)}, precision != 'ieee')")
+            return
         mask = f", mask={' & '.join(inside)}" if inside else ""
         self.line(f"tl.store({pointer}, {text}{mask})")
 

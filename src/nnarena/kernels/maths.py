@@ -54,3 +54,41 @@ def thirds(x):
     second = rest.to(tl.bfloat16)
     third = (rest - second.to(tl.float32)).to(tl.bfloat16)
     return first, second, third
+
+
+@triton.jit
+def fetch(pointer, mask, like, direct: tl.constexpr):
+    """What lies at these places, zero where there is nothing, spread over the threads like another tile.
+
+    Triton reads a tile so that neighbours in memory are read together, and has the threads exchange it afterwards,
+    which takes longer than reading. Of an instruction it does not know it assumes nothing; and because the mask seems
+    to depend on `like`, threads read what is theirs.
+    """
+    if direct:
+        there = mask & ((like.to(tl.int32, bitcast=True) | 1) != 0)
+        return tl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.f32 $0, 0f00000000; @p ld.global.f32 $0, [$1]; }",
+            "=f,l,r",
+            [pointer.to(tl.int64, bitcast=True), there.to(tl.int32)],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return tl.load(pointer, mask=mask, other=0.0)
+
+
+@triton.jit
+def put(pointer, value, mask, direct: tl.constexpr):
+    """Write a tile, every thread what it has."""
+    if direct:
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.ne.b32 p, $3, 0; @p st.global.f32 [$1], $2; mov.b32 $0, 0; }",
+            "=r,l,f,r",
+            [pointer.to(tl.int64, bitcast=True), value, tl.broadcast_to(mask, pointer.shape).to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        tl.store(pointer, value, mask=mask)
