@@ -103,7 +103,7 @@ def measure(job: Job) -> dict[str, Any]:
     source = ASTSource(
         fn=function,
         signature=types,
-        constexprs={(names.index("precision"),): kernels.plan.precision},
+        constexprs={(names.index("precision"),): kernels.plan.precision, (names.index("direct"),): True},
         attrs={(place,): [["tt.divisibility", 16]] for place in pointers},  # torch's memory is aligned
     )
     began = time.perf_counter()
@@ -118,13 +118,14 @@ def measure(job: Job) -> dict[str, Any]:
         "shared": made.metadata.shared,
         "warps": text.warps,
         "rows": kernels.plan.rows,
+        "direct": runtime.is_direct(made.asm["ttgir"]),
         "seconds": round(seconds, 2),
     }
 
 
 def _type(name: str, loop: runtime.Loop) -> str:
     """The type of an argument, in Triton's words."""
-    if name == "precision":
+    if name in ("precision", "direct"):
         return "constexpr"
     if name in ("T", "B"):
         return "i32"

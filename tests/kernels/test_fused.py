@@ -13,8 +13,9 @@ from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
 from nnarena.kernels import plan, recurrence
+from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
-from nnarena.kernels.runtime import Loop, product_over_steps
+from nnarena.kernels.runtime import Loop
 from nnarena.kernels.trace import CannotCompile
 from nnarena.nn import Recurrent
 
@@ -209,11 +210,13 @@ def test_a_second_derivative_is_refused():
         slope.sum().backward()
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_product_over_samples_and_steps(turned):
-    left, right = torch.randn(2, 6, 5, 3, dtype=torch.float64), torch.randn(2, 6, 5, 4, dtype=torch.float64)
-    wanted = torch.einsum("sbtk,sbtn->snk" if turned else "sbtk,sbtn->skn", left, right)
-    torch.testing.assert_close(product_over_steps(left, right, turned), wanted)
+@pytest.mark.parametrize("sizes", [(2, 6, 5, 1, 3, 4), (1, 9, 70, 3, 64, 80), (2, 40, 7, 2, 33, 130)])
+@pytest.mark.parametrize("history", [False, True], ids=["alone", "with a step more"])
+def test_a_product_over_samples_and_steps(sizes, history):
+    S, B, T, rows, K, N = sizes
+    left, right = torch.randn(S, B, T + history, rows, K)[:, :, :T], torch.randn(S, B, T, rows, N)
+    wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
+    assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 1e-6)
 
 
 def test_a_view_is_another_place_to_read():

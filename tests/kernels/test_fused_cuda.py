@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from nnarena.bench.recurrence import build, make_task
 from nnarena.core.components import catalogue
 from nnarena.kernels import plan, recurrence, runtime
+from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
 
@@ -108,6 +109,15 @@ def test_products_on_the_matrix_units_are_as_good_as_float32(precision, monkeypa
     exact = copy.deepcopy(layer).double()
     exact.backend = "eager"
     assert_near(layer(x)[0], exact(x.double())[0], precision, 2e-6)
+
+
+@pytest.mark.parametrize("sizes", [(1, 128, 100, 1, 64, 256), (3, 37, 9, 4, 80, 130), (16, 128, 100, 2, 17, 39)])
+def test_a_product_over_samples_and_steps(sizes):
+    S, B, T, rows, K, N = sizes
+    left = torch.randn(S, B, T + 1, rows, K, device="cuda")[:, :, :T]
+    right = torch.randn(S, B, T, rows, N, device="cuda")
+    wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
+    assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 1e-6)
 
 
 def test_every_recurrent_competitor_is_compiled(caplog):

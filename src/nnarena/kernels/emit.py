@@ -126,7 +126,7 @@ class Writer:
         tiles = together([tile for tile in self.program.tiles if tile in needed])
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
-        signature = ", ".join([*names, "T", "B", "precision: tl.constexpr"])
+        signature = ", ".join([*names, "T", "B", "precision: tl.constexpr", "direct: tl.constexpr"])
         self.lines += ['@triton.jit(do_not_specialize=["T", "B"])', f"def {kernel.name}({signature}):"]
         self.line("seed = tl.program_id(1).to(tl.int64)")
         if self.rows > 1:
@@ -317,16 +317,18 @@ class Writer:
         if source.dead and self.rows > 1:
             inside.append(self.alive(tile.axes))
         kind = "0" if source.kind in ("int", "bool") else "0.0"
-        like = self.carried_like(tile.axes) if source.time and source.kind == "float" else None
-        if like:
+        if like := self.like(source, index, tile.axes, time):
             there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
-            return f"fetch({pointer}, {there}, {like}, precision != 'ieee')"
+            return f"fetch({pointer}, {there}, {like}, direct)"
         text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
         return f"{text} != 0" if source.kind == "bool" else text
 
-    def carried_like(self, axes: Sequence[Axis]) -> str | None:
-        """A tile of this shape that a block of samples carries from step to step."""
-        for held in self.kernel.held if self.rows > 1 and len(axes) > 1 else ():
+    def like(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> str | None:
+        """What a block of samples carries in the shape of a tile that is read or written in twos; None if it is not."""
+        often = source.time and time in ("t", "later")
+        if self.rows == 1 or len(axes) < 2 or not often or not in_twos(source, index):
+            return None
+        for held in self.kernel.held:
             if [axis.pad for axis in self.with_rows(held.axes)] == [axis.pad for axis in axes]:
                 return name_of(held.carry, held.piece)
         return None
@@ -344,8 +346,8 @@ class Writer:
         pointer, inside = self.place(source, index, with_rows, time)
         if self.rows > 1:
             inside.append(self.alive(with_rows))
-        if self.rows > 1 and len(with_rows) > 1 and source.time:
-            self.line(f"put({pointer}, {text}, {' & '.join(inside)}, precision != 'ieee')")
+        if like := self.like(source, index, with_rows, time):
+            self.line(f"put({pointer}, {text}, {' & '.join(inside)}, {like}, direct)")
             return
         mask = f", mask={' & '.join(inside)}" if inside else ""
         self.line(f"tl.store({pointer}, {text}{mask})")
@@ -425,6 +427,18 @@ def ahead(tiles: list[Tile], room: int) -> tuple[list[Tile], dict[Tile, list[Til
         else:
             placed.setdefault(start, []).append(tile)
     return early, placed
+
+
+def in_twos(source: Source, index: Index) -> bool:
+    """Whether what is read lies in pairs, each at an even place and whole."""
+    if source.kind != "float":
+        return False
+    stride, even = math.prod(source.shape), math.prod(source.shape) % 2 == 0
+    for part, size in zip(index, source.shape, strict=True):
+        stride //= size
+        even &= part.offset * stride % 2 == 0
+        even &= all(step * stride % 2 == 0 or (step * stride == 1 and axis.size % 2 == 0) for axis, step in part.terms)
+    return even and any(step == 1 for _, step in index[-1].terms)
 
 
 def axes_of(index: Index) -> tuple[Axis, ...]:

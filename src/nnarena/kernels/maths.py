@@ -49,11 +49,18 @@ def product(a, b, precision: tl.constexpr):
 @triton.jit
 def thirds(x):
     """Three numbers in bfloat16 whose sum is x."""
-    first = x.to(tl.bfloat16)
+    first = nearest(x)
     rest = x - first.to(tl.float32)
-    second = rest.to(tl.bfloat16)
-    third = (rest - second.to(tl.float32)).to(tl.bfloat16)
-    return first, second, third
+    second = nearest(rest)
+    return first, second, nearest(rest - second.to(tl.float32))
+
+
+@triton.jit
+def nearest(x):
+    """The nearest numbers in bfloat16, two at a time: several times as fast as one by one."""
+    return tl.inline_asm_elementwise(
+        "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [x], dtype=tl.bfloat16, is_pure=True, pack=2
+    )
 
 
 @triton.jit
@@ -62,33 +69,47 @@ def fetch(pointer, mask, like, direct: tl.constexpr):
 
     Triton reads a tile so that neighbours in memory are read together, and has the threads exchange it afterwards,
     which takes longer than reading. Of an instruction it does not know it assumes nothing; and because the mask seems
-    to depend on `like`, threads read what is theirs.
+    to depend on `like`, threads read what is theirs, two neighbours at a time, as the matrix units spread them. The
+    places must begin at an even one, and whoever calls must look whether it came out so (`runtime.is_direct`).
     """
     if direct:
         there = mask & ((like.to(tl.int32, bitcast=True) | 1) != 0)
         return tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.f32 $0, 0f00000000; @p ld.global.f32 $0, [$1]; }",
-            "=f,l,r",
+            """{
+            .reg .pred there;
+            setp.ne.b32 there, $4, 0;
+            mov.f32 $0, 0f00000000;
+            mov.f32 $1, 0f00000000;
+            @there ld.global.v2.f32 {$0, $1}, [$2];
+            }""",
+            "=f,=f,l,l,r,r",
             [pointer.to(tl.int64, bitcast=True), there.to(tl.int32)],
             dtype=tl.float32,
             is_pure=True,
-            pack=1,
+            pack=2,
         )
     else:
         return tl.load(pointer, mask=mask, other=0.0)
 
 
 @triton.jit
-def put(pointer, value, mask, direct: tl.constexpr):
-    """Write a tile, every thread what it has."""
+def put(pointer, value, mask, like, direct: tl.constexpr):
+    """Write a tile, every thread what it has, two neighbours at a time."""
     if direct:
+        there = mask & ((like.to(tl.int32, bitcast=True) | 1) != 0)
         tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.ne.b32 p, $3, 0; @p st.global.f32 [$1], $2; mov.b32 $0, 0; }",
-            "=r,l,f,r",
-            [pointer.to(tl.int64, bitcast=True), value, tl.broadcast_to(mask, pointer.shape).to(tl.int32)],
+            """{
+            .reg .pred there;
+            setp.ne.b32 there, $6, 0;
+            @there st.global.v2.f32 [$2], {$4, $5};
+            mov.b32 $0, 0;
+            mov.b32 $1, 0;
+            }""",
+            "=r,=r,l,l,f,f,r,r",
+            [pointer.to(tl.int64, bitcast=True), value, there.to(tl.int32)],
             dtype=tl.int32,
             is_pure=False,
-            pack=1,
+            pack=2,
         )
     else:
         tl.store(pointer, value, mask=mask)

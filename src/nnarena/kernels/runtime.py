@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Text, compile_step
+from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
 
@@ -60,6 +62,7 @@ class Kernels:
         # what the way forward writes and the way back reads
         self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
         self.fits: dict[torch.device, bool] = {}
+        self.direct: dict[str, bool] = {}  # source: whether threads read and write what is theirs
 
     def fit(self, device: torch.device, signature: Signature) -> bool:
         """Whether the chip has the shared memory that the kernels ask for; to know it, they are compiled."""
@@ -79,7 +82,11 @@ class Kernels:
             kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
             arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
             options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1)}
-            yield kernel.warmup(*arguments, 1, 1, self.plan.precision, **options).metadata.shared
+            made = kernel.warmup(*arguments, 1, 1, self.plan.precision, True, **options)
+            self.direct[text.source] = is_direct(made.asm["ttgir"])
+            if not self.direct[text.source]:
+                made = kernel.warmup(*arguments, 1, 1, self.plan.precision, False, **options)
+            yield made.metadata.shared
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
         """Run all steps. Returns all memory by name."""
@@ -111,7 +118,8 @@ class Kernels:
                 _factor(memory[name], name, size)
                 for name, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
             )
-            product = gemm.scale * product_over_steps(left, right, turned=gemm.turned)
+            left, right = (right, left) if gemm.turned else (left, right)
+            product = gemm.scale * product_over_steps(left, right, self.plan.precision)
             known = gradients.get(f"dc{gemm.constant}")
             gradients[f"dc{gemm.constant}"] = product if known is None else known + product
         constants, inputs, state = self.counts
@@ -152,10 +160,18 @@ class Kernels:
         grid = (-(-batch // self.plan.rows), seeds)
         device = memory["u0"].device
         if device.type == "cpu":  # the interpreter, which is for tests; it knows one precision
-            kernel[grid](*arguments, steps, batch, "ieee")
+            kernel[grid](*arguments, steps, batch, "ieee", False)
             return
         with torch.cuda.device(device):
-            kernel[grid](*arguments, steps, batch, self.plan.precision, num_warps=text.warps, num_stages=1)
+            how = (self.plan.precision, self.direct[text.source])
+            kernel[grid](*arguments, steps, batch, *how, num_warps=text.warps, num_stages=1)
+
+
+def is_direct(code: str) -> bool:
+    """Whether all that a kernel reads and writes in twos is spread over the threads as the matrix units spread it."""
+    spread = set(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<", code, re.MULTILINE))
+    twos = [line for line in code.splitlines() if ".global.v2" in line]
+    return all(set(re.findall(r"tensor<[^>]*?, (#\w+)>", line)) <= spread for line in twos)
 
 
 def _sizes(memory: dict[str, Tensor]) -> tuple[int, int, int]:
@@ -178,21 +194,6 @@ def _number_type(dtype: torch.dtype) -> torch.dtype:
 def _factor(memory: Tensor, name: str, size: int) -> Tensor:
     """(S, B, T, rows, size); of a history, the states before each step."""
     return (memory[:, :, :-1] if name.startswith("hist") else memory).flatten(3).unflatten(3, (-1, size))
-
-
-def product_over_steps(left: Tensor, right: Tensor, turned: bool = False, parts: int = 64) -> Tensor:
-    """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, rows, K) and (S, B, T, rows, N).
-
-    One product for all of it would leave most of a GPU without work, because its result is small: so there are some
-    sixty, of a part of the samples each, and their sum.
-    """
-    seeds, batch = left.shape[:2]
-    groups = max(
-        count for count in range(1, batch + 1) if batch % count == 0 and (count == 1 or count * seeds <= parts)
-    )
-    left, right = (right, left) if turned else (left, right)
-    a, b = (part.unflatten(1, (groups, -1)).flatten(2, -2).flatten(0, 1) for part in (left, right))
-    return (a.mT @ b).unflatten(0, (seeds, groups)).sum(1)
 
 
 class Forward(torch.autograd.Function):
