@@ -35,12 +35,21 @@ HERE = Affine(0)  # the one sample that was traced
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a factor lies: the memory, how many numbers of each step come before it, and how many rows it has."""
+
+    name: str
+    start: int = 0
+    rows: int = 1
+
+
+@dataclass(frozen=True)
 class Gemm:
     """A gradient of a constant that is a product over samples and steps: scale · leftᵀ · right, or its transpose."""
 
     constant: int
-    left: str
-    right: str
+    left: Place
+    right: Place
     turned: bool
     scale: float
 
@@ -76,7 +85,7 @@ class Builder:
     def __init__(self, traced: Traced, signature: Signature, plan: Plan) -> None:
         self.traced, self.signature, self.plan = traced, signature, plan
         self.saved: dict[Node, Source] = {}
-        self.written: dict[Node, str] = {}  # factors of gradients that were written for one product already
+        self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
         self.savable = worth_saving(traced, plan.save)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
@@ -247,40 +256,47 @@ class Builder:
         return gemms
 
     def _gemms(self, reader: Reader, kernel: Kernel, place: int, outers: list[Outer]) -> list[Gemm]:
-        """One product for all terms of a sum that are alike: their factors lie side by side."""
+        """One product for all terms of a sum that are alike: their factors lie side by side.
+
+        Terms whose factors lie in memory in any case have a product each.
+        """
         alike: dict[Any, list[Outer]] = {}
-        for outer in outers:
-            key = (own_shape(outer.left), own_shape(outer.right), outer.turned, outer.scale)
+        for number, outer in enumerate(outers):
+            known = self._where_it_lies(outer.left) and self._where_it_lies(outer.right)
+            key = (own_shape(outer.left), own_shape(outer.right), outer.turned, outer.scale, number if known else -1)
             alike.setdefault(key, []).append(outer)
         gemms = []
-        for (*_, turned, scale), terms in alike.items():
+        for (_, _, turned, scale, _), terms in alike.items():
             left = self._factor(reader, kernel, "left", [outer.left for outer in terms])
             right = self._factor(reader, kernel, "right", [outer.right for outer in terms])
             gemms.append(Gemm(place, left, right, turned, scale))
         return gemms
 
-    def _factor(self, reader: Reader, kernel: Kernel, side: str, nodes: list[Node]) -> str:
+    def _factor(self, reader: Reader, kernel: Kernel, side: str, nodes: list[Node]) -> Place:
         """The memory that holds one factor of a product, or several side by side."""
         if len(nodes) == 1 and (known := self._where_it_lies(nodes[0])) is not None:
             return known
         name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
+        place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         if len(nodes) == 1:
             memory = self._of_steps(name, shape)
             kernel.stores += self._stores(reader, kernel, nodes[0], memory)
-            self.written[nodes[0]] = name
-            return name
+            self.written[nodes[0]] = place
+            return place
         memory = self._of_steps(name, (len(nodes), *shape))
-        for place, node in enumerate(nodes):
-            kernel.stores += self._stores(reader, kernel, node, memory, place)
-        return name
+        for number, node in enumerate(nodes):
+            kernel.stores += self._stores(reader, kernel, node, memory, number)
+        return place
 
-    def _where_it_lies(self, node: Node) -> str | None:
+    def _where_it_lies(self, node: Node) -> Place | None:
         """The memory that holds a node anyway; its numbers, in whatever shape."""
-        for place, gradient in enumerate(self.traced.grad_inputs):
-            if gradient is not None and unshaped(gradient) is unshaped(node) and shape_of(node)[0] == 1:
-                return f"du{place}"
+        if shape_of(node)[0] == 1:
+            for place, gradient in enumerate(self.traced.grad_inputs):
+                for start, part in enumerate_parts(gradient):
+                    if unshaped(part) is unshaped(node):
+                        return Place(f"du{place}", start)
         if node in self.traced.state:
-            return f"hist{self.traced.state.index(node)}"
+            return Place(f"hist{self.traced.state.index(node)}")
         return self.written.get(node)
 
 
@@ -318,6 +334,18 @@ def own_shape(node: Node) -> tuple[int, ...]:
     """The shape of one sample. One that is itself several rows has no dimension of one in front."""
     shape = shape_of(node)
     return shape[1:] if shape[0] == 1 else shape
+
+
+def enumerate_parts(node: Node | None) -> list[tuple[int, Node]]:
+    """A node, and what it is put together of, with the numbers of a sample that come before."""
+    if node is None:
+        return []
+    parts, start = [(0, node)], 0
+    if name_of(node) == "cat" and len(shape_of(node)) == 2:
+        for part in node.args[0]:  # type: ignore[union-attr]
+            parts.append((start, part))  # type: ignore[arg-type]
+            start += shape_of(part)[-1]
+    return parts
 
 
 def unshaped(node: Node) -> Node:

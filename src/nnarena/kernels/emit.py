@@ -116,6 +116,7 @@ class Writer:
         self.rows = self.plan.rows
         self.lines: list[str] = []
         self.indent = 1
+        self.written: set[int] = set()  # stores
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -163,11 +164,10 @@ class Writer:
                 self.line(f"{load.name} = {self.load(load, 't')}")
             if not tile.steady and tile.op not in ("load", "carry"):
                 self.compute(tile)
+                self.write(tile)
             elif tile.op == "carry":
                 self.line(f"{tile.name} = {name_of(*tile.detail)}")
-        for store in kernel.stores:
-            axes = axes_of(store.index)
-            self.stored(store.source, store.index, self.whole(store.value, self.with_rows(axes)), axes, time="t")
+        self.write()
         for number, total in enumerate(kernel.sums):
             axes = self.sum_axes(total)
             for term in total.terms:
@@ -186,6 +186,15 @@ class Writer:
                 text = f"tl.sum({text}, 0)"
             self.stored_sum(total, text)
         return "\n".join(self.lines)
+
+    def write(self, tile: Tile | None = None) -> None:
+        """Whatever is written of a tile, as soon as it is there; without one, all that was not written yet."""
+        for place, store in enumerate(self.kernel.stores):
+            if place in self.written or (tile and not (isinstance(store.value, Ref) and store.value.tile is tile)):
+                continue
+            self.written.add(place)
+            axes = axes_of(store.index)
+            self.stored(store.source, store.index, self.whole(store.value, self.with_rows(axes)), axes, time="t")
 
     # Tiles
 
@@ -365,23 +374,33 @@ class Writer:
 
 
 def together(tiles: list[Tile]) -> list[Tile]:
-    """The same tiles, with products by the same weights one after the other: read once, these need not be kept."""
-    products: dict[Tile, list[Tile]] = {}
+    """The same tiles, with products that share a factor one after the other: read once, it need not be kept.
+
+    Of a product, those with the same weights come next, then those with the same numbers of the samples.
+    """
+    sharing: dict[tuple[int, Tile], list[Tile]] = {}
     for tile in tiles:
         if tile.op == "dot":
-            products.setdefault(tile.args[1].tile, []).append(tile)
+            for side in (0, 1):
+                sharing.setdefault((side, tile.args[side].tile), []).append(tile)
     order: dict[Tile, None] = {}
 
     def put(tile: Tile) -> None:
         for needed in _unplaced(tile, order):
             order.setdefault(needed)
+        if tile.op == "dot":
+            for side in (1, 0):
+                for other in sharing[side, tile.args[side].tile]:
+                    if other not in order and is_ready(other):
+                        put(other)
+
+    def is_ready(product: Tile) -> bool:
+        """Whether it waits for no other product."""
+        return all(needed is product or needed.op != "dot" for needed in _unplaced(product, order))
 
     for tile in tiles:
-        put(tile)
-        if tile.op == "dot":
-            for other in products[tile.args[1].tile]:
-                if all(needed is other or needed.op != "dot" for needed in _unplaced(other, order)):
-                    put(other)
+        if tile not in order:
+            put(tile)
     return list(order)
 
 

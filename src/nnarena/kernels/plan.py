@@ -81,7 +81,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=16, warps=4, precision=precision)
     if weights < LIGHT:  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
-    return Plan(rows=1, warps=4 if weights < 18_000 else 8, precision=precision)
+    return Plan(rows=1, warps=4 if weights < 17_000 else 8, precision=precision, save=16)
 
 
 def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:

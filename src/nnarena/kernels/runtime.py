@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.compile import Compiled, Text, compile_step
+from nnarena.kernels.compile import Compiled, Place, Text, compile_step
 from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
@@ -115,8 +115,8 @@ class Kernels:
         for gemm in compiled.gemms:
             sizes = compiled.shapes[f"c{gemm.constant}"]
             left, right = (
-                _factor(memory[name], name, size)
-                for name, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
+                _factor(memory, place, size)
+                for place, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
             )
             left, right = (right, left) if gemm.turned else (left, right)
             product = gemm.scale * product_over_steps(left, right, self.plan.precision)
@@ -191,9 +191,11 @@ def _number_type(dtype: torch.dtype) -> torch.dtype:
     return torch.int8 if dtype == torch.bool else torch.int32
 
 
-def _factor(memory: Tensor, name: str, size: int) -> Tensor:
+def _factor(memory: dict[str, Tensor], place: Place, size: int) -> Tensor:
     """(S, B, T, rows, size); of a history, the states before each step."""
-    return (memory[:, :, :-1] if name.startswith("hist") else memory).flatten(3).unflatten(3, (-1, size))
+    whole = memory[place.name]
+    numbers = (whole[:, :, :-1] if place.name.startswith("hist") else whole).flatten(3)
+    return numbers[..., place.start : place.start + place.rows * size].unflatten(3, (place.rows, size))
 
 
 class Forward(torch.autograd.Function):

@@ -204,6 +204,8 @@ class Program:
         if not any(isinstance(arg, Ref) for arg in args):
             return rule.fold(*args)
         known = _simplify(name, args)
+        if known is None and self.batch.size == 1 and not inner:
+            known = self._joined(name, args)
         if known is not None:
             return known
         refs = [arg for arg in args if isinstance(arg, Ref)]
@@ -216,6 +218,40 @@ class Program:
             clean = frozenset(axis for axis in axes if all(axis in ref.clean for ref in refs))
         kind: Kind = rule.kind
         return self._make(Tile("map", args, axes, name, all(ref.tile.steady for ref in refs), clean, kind))
+
+    def _joined(self, name: str, args: tuple[Value, ...]) -> Value | None:
+        """Two products that are added up are summed once: Σ a + Σ b = Σ (a + b), and −Σ a x = Σ (−a) x.
+
+        With one sample a program, a sum is an exchange between threads, which takes longer than what is summed.
+        """
+        if name == "mul" and isinstance(args[1], (int, float)) and (found := _product(args[0])):
+            (left, right), inner = found
+            return self.reduce("sum", self.map("mul", self.map("mul", left, args[1]), right, inner=inner), inner)
+        if name != "add":
+            return None
+        for one, other in (args, args[::-1]):
+            if not isinstance(one, Ref) or not isinstance(other, Ref) or one.tile.steady:
+                continue
+            if (both := self._one_sum(one, other)) is not None:
+                return both
+            if one.tile.op == "map" and one.tile.detail == "add" and all(isinstance(arg, Ref) for arg in one.tile.args):
+                names = dict(zip(one.tile.axes, one.axes, strict=True))
+                first, second = (arg.renamed(names) for arg in one.tile.args)
+                if (both := self._one_sum(second, other)) is not None:
+                    return self.map("add", first, both)
+        return None
+
+    def _one_sum(self, one: Ref, other: Ref) -> Value | None:
+        first, second = _product(one), _product(other)
+        if first is None or second is None or one.axes != other.axes:
+            return None
+        (a, b), inner = first
+        (c, d), others = second
+        if [(axis.size, axis.pad) for axis in inner] != [(axis.size, axis.pad) for axis in others]:
+            return None
+        names = dict(zip(others, inner, strict=True))
+        terms = [self.map("mul", a, b, inner=inner), self.map("mul", c.renamed(names), d.renamed(names), inner=inner)]
+        return self.reduce("sum", self.map("add", *terms, inner=inner), inner)
 
     def reduce(self, op: Literal["sum", "max"], value: Value, axes: tuple[Axis, ...]) -> Value:
         count = math.prod(axis.size for axis in axes)
@@ -297,6 +333,19 @@ class Program:
         """One where an integer tile has the number start + axis, else zero."""
         axes = self._sorted([*value.axes, axis])
         return self._make(Tile("equals", (value,), axes, (axis, start), value.tile.steady))
+
+
+def _product(value: Value) -> tuple[tuple[Ref, Ref], tuple[Axis, ...]] | None:
+    """The factors and the inner axes of a sum of products; None if it is none, or the same at every step."""
+    if not isinstance(value, Ref) or value.tile.op != "sum" or value.tile.steady:
+        return None
+    (inside,) = value.tile.args
+    if inside.tile.op != "map" or inside.tile.detail != "mul" or not all(isinstance(a, Ref) for a in inside.tile.args):
+        return None
+    outside = dict(zip(value.tile.axes, value.axes, strict=True))
+    names = {old: outside.get(new, new) for old, new in zip(inside.tile.axes, inside.axes, strict=True)}
+    left, right = (arg.renamed(names) for arg in inside.tile.args)
+    return (left, right), value.tile.detail
 
 
 def padded(axes: tuple[Axis, ...]) -> int:
