@@ -81,7 +81,8 @@ def run(
 
     `tasks`, `models` and `optimizers` are names as on the command line, or your own classes and functions. `settings`
     are protocol settings: `epochs=20, batch_size=64, samples=10_000, lr=1e-3, …`. So many seeds of a competitor as
-    `population` says are trained as one model: all on a GPU and one on the CPU if it is not said.
+    `population` says are trained as one model: all on a GPU and one on the CPU if it is not said. So many of those as
+    `jobs` says run at once: one a core on the CPU, and up to four on a GPU that processes can share.
 
         result = nnarena.run(tasks=["add"], models=["lstm", MyCell], seeds=5)
         result.leaderboard()

@@ -120,6 +120,17 @@ def test_doctor_says_what_drives_recurrent_layers(gpu: bool, there: bool, monkey
     assert ("Triton" in said) == gpu and ("C++ compiler" in said) == (not gpu and not there)
 
 
+def test_doctor_says_whether_processes_can_share_a_gpu(arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/pipes")
+    assert json.loads(arena("doctor", "--json").out)["Machine"]["NVIDIA MPS"] == "your daemon in /pipes"
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert json.loads(arena("doctor", "--json").out)["Machine"]["NVIDIA MPS"].startswith("none: there is no nvidia-")
+    assert doctor._jobs(8, False, None) == "8, one a core"
+    assert doctor._jobs(1, True, None).startswith("1: without MPS")
+    assert doctor._jobs(4, True, "your daemon in /pipes") == "up to 4 on the GPU at once, through your daemon in /pipes"
+
+
 def test_doctor_finds_the_compiler_that_torch_would_call(arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "clang++-19")
     monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/opt/{name}")

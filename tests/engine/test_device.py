@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from nnarena.core.errors import ArenaError
-from nnarena.engine.device import code_version, computing_with, peak_memory, pick_device, reset_peak_memory, versions
+from nnarena.engine import device
+from nnarena.engine.device import (
+    code_version,
+    computing_with,
+    is_lost,
+    peak_memory,
+    pick_device,
+    reset_peak_memory,
+    versions,
+)
 
 
 def test_a_device_by_name():
@@ -23,6 +32,16 @@ def test_a_device_by_name():
 def test_a_gpu_that_is_not_there_is_a_sentence(name):
     with pytest.raises(ArenaError, match="There is no CUDA device here: use --device cpu"):
         pick_device(name)
+
+
+def test_a_device_is_lost_when_it_does_not_even_wait(monkeypatch):
+    assert not is_lost(torch.device("cpu"))
+
+    def broken(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(device, "synchronise", broken)
+    assert is_lost(torch.device("cuda"))
 
 
 def test_a_trials_threads_are_its_own():

@@ -8,7 +8,9 @@ from engine_helpers import CPU, make
 
 from nnarena.core.errors import ArenaError, Unfit
 from nnarena.core.spec import TaskSpec
+from nnarena.engine import fit
 from nnarena.engine.fit import blank_inputs, check_data, check_fit, seconds_per_step
+from nnarena.engine.stack import Unstackable, make_trainer
 
 
 @pytest.mark.parametrize(("model", "count"), [("lstm", 17217), ("gru", 20241), ("transformer", 21889)])
@@ -67,4 +69,27 @@ def test_blank_inputs_have_the_tasks_shapes():
 
 @pytest.mark.parametrize("task", ["add[length=4]", "memory[length=2]", "cell[length=2]", ":Timed"])
 def test_a_step_takes_time(task):
-    assert 0 < seconds_per_step(make("lstm", task=task), CPU) < 10
+    assert 0 < seconds_per_step([make("lstm", task=task)], CPU) < 10
+
+
+def test_a_step_of_a_population_is_that_of_one_stacked_model(monkeypatch):
+    sizes = []
+
+    def make_and_count(trial, members, *rest, **more):
+        sizes.append(len(members))
+        return make_trainer(trial, members, *rest, **more)
+
+    monkeypatch.setattr(fit, "make_trainer", make_and_count)
+    assert 0 < seconds_per_step([make(":Small", seed=seed) for seed in range(3)], CPU) < 10
+    assert sizes == [3]
+
+
+@pytest.mark.parametrize(("error", "most", "seconds"), [(MemoryError, 2, 5 / 3 * 3 / 2), (Unstackable, 1, 5.0)])
+def test_what_does_not_go_as_one_is_measured_in_parts(monkeypatch, error, most, seconds):
+    def measure(members, steps, device):
+        if len(members) > most:
+            raise error
+        return 1.0
+
+    monkeypatch.setattr(fit, "_seconds_as_one", measure)
+    assert seconds_per_step([make(seed=seed) for seed in range(5)], CPU) == pytest.approx(seconds)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from engine_helpers import CPU, Stop, assert_same, bits, curve, make, run, run_together
 
+from nnarena.engine import members
 from nnarena.engine import trial as engine
-from nnarena.engine.members import Member
+from nnarena.engine.members import DeviceLost, Member
 from nnarena.engine.stack import Stacked
 from nnarena.results.folder import CHECKPOINT, CURVE, RESULT, TrialFolder
 
@@ -91,10 +92,13 @@ def test_members_may_differ_in_their_learning_rate(tmp_path):
 
 def test_who_is_over_leaves_the_stack_when_half_of_it_is(tmp_path, monkeypatch):
     sizes = []
-    make_trainer = engine._make_trainer
-    monkeypatch.setattr(
-        engine, "_make_trainer", lambda members, *rest: sizes.append(len(members)) or make_trainer(members, *rest)
-    )
+    make_trainer = engine.make_trainer
+
+    def make_and_count(trial, members, *rest):
+        sizes.append(len(members))
+        return make_trainer(trial, members, *rest)
+
+    monkeypatch.setattr(engine, "make_trainer", make_and_count)
     trials = seeds(6, **RESTLESS)
     results = run_together(trials, tmp_path / "one")
     assert sizes[0] == 6 and len(sizes) > 1
@@ -323,3 +327,21 @@ def test_an_error_of_who_watches_ends_the_run_and_leaves_no_row(tmp_path):
         engine.run_population(folders, CPU, on_epoch=watch)
     assert not any(folder.is_done for _, folder in folders)
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_shared_device_that_is_lost_is_no_trials_failure(count, tmp_path, monkeypatch):
+    """Its neighbour may have done it: the trial has no row, and goes on another time."""
+    trials = [(trial, TrialFolder(tmp_path / str(trial.seed))) for trial in seeds(count, ":Breaks")]
+    monkeypatch.setattr(members, "is_lost", lambda device: True)
+    with pytest.raises(DeviceLost, match="/Breaks/adam: the device answers no more: "):
+        engine.run_population(trials, CPU, exclusive=False)
+    assert not any(folder.is_done for _, folder in trials)
+    monkeypatch.setattr(members, "is_lost", lambda device: False)
+    results = engine.run_population(trials, CPU, exclusive=False)
+    assert [result["status"] for result in results] == ["failed"] * count
+
+
+def test_a_device_that_a_trial_lost_alone_is_its_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(members, "is_lost", lambda device: True)
+    assert run(make(":Breaks"), tmp_path)["status"] == "failed"

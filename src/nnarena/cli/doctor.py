@@ -37,9 +37,12 @@ def examine() -> dict[str, dict[str, Any]]:
 
     from nnarena.data import catalogue
     from nnarena.data.folder import data_folder
+    from nnarena.engine.device import cores, pick_device
+    from nnarena.launch.run import usual_jobs
+    from nnarena.launch.sharing import find_mps
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    mps = find_mps()
     here = [entry.name for entry in catalogue() if entry.present]
     absent = [entry.name for entry in catalogue() if not entry.present]
     return {
@@ -51,15 +54,16 @@ def examine() -> dict[str, dict[str, Any]]:
         },
         "Machine": {
             "system": platform.platform(),
-            "cores": cores,
+            "cores": cores(),
             "memory": _memory(),
             "free disk": f"{shutil.disk_usage('.').free / 1e9:.0f} GB here",
             "gpu": ", ".join(gpus) or "none that torch can use",
+            "NVIDIA MPS": mps or "none: there is no nvidia-cuda-mps-control on the PATH",
             "C++ compiler": _compiler() or "none",
         },
         "Used": {
             "device": f"cuda ({gpus[0]})" if gpus else "cpu",
-            "jobs": 1 if gpus else f"{cores}, one a core",
+            "jobs": _jobs(usual_jobs(pick_device("auto"), shared=mps is not None), bool(gpus), mps),
             "population": "all seeds of a cell as one" if gpus else "each seed alone",
             "recurrence": _recurrence(bool(gpus)),
             "precision": "float32 throughout",
@@ -71,6 +75,15 @@ def examine() -> dict[str, dict[str, Any]]:
             "offline": "yes (NNARENA_OFFLINE)" if os.environ.get("NNARENA_OFFLINE", "0") not in ("", "0") else "no",
         },
     }
+
+
+def _jobs(count: int, gpu: bool, mps: str | None) -> str:
+    """How many processes compute at once, and why not more."""
+    if not gpu:
+        return f"{count}, one a core"
+    if mps is None:
+        return f"{count}: without MPS, processes would take turns on the GPU"
+    return f"up to {count} on the GPU at once, through {mps}"
 
 
 def _recurrence(gpu: bool) -> str:

@@ -12,7 +12,7 @@ import click
 from nnarena.core.study import Study
 
 
-def show_plan(study: Study, folder: Path, device: str, jobs: int | None, as_json: bool) -> None:
+def show_plan(study: Study, folder: Path, device: str, jobs: int | None, population: int | None, as_json: bool) -> None:
     from nnarena.launch.plan import make_plan
 
     tell = sys.stderr.isatty() and not as_json
@@ -21,7 +21,7 @@ def show_plan(study: Study, folder: Path, device: str, jobs: int | None, as_json
         if tell:
             click.echo(f"\r\033[Kmeasuring {name} …", nl=False, err=True)
 
-    plan = make_plan(study, folder, device, jobs, measuring)
+    plan = make_plan(study, folder, device, jobs, population, measuring)
     if tell:
         click.echo("\r\033[K", nl=False, err=True)
     click.echo(json.dumps(plan, indent=1) if as_json else render_text(plan))

@@ -55,7 +55,7 @@ from nnarena.core.options import parse_setting
     help="Any setting that `nnarena show protocol` lists.",
 )
 @click.option("--device", default="auto", metavar="auto|cpu|cuda", help="Where to compute.", show_default=True)
-@click.option("--jobs", type=int, help="Trials at a time; one a core on the CPU if not said.")
+@click.option("--jobs", type=int, help="Processes at a time; one a core on the CPU, up to four on a GPU if not said.")
 @click.option(
     "--population", type=int, help="Seeds of a cell trained as one; all on a GPU, one on the CPU if not said."
 )
@@ -100,7 +100,7 @@ def run(
     if plan:
         from nnarena.cli.plan import show_plan
 
-        show_plan(request, folder, options["device"], options["jobs"], as_json)
+        show_plan(request, folder, options["device"], options["jobs"], options["population"], as_json)
         return 0
     request.cells()  # a mistyped name is told at once, before torch is loaded
     if sys.stderr.isatty():

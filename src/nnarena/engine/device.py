@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import platform
@@ -31,9 +32,30 @@ def pick_device(name: str) -> torch.device:
         raise ArenaError(f"There is no device {name!r}; --device takes auto, cpu or cuda.") from error
 
 
+def cores() -> int:
+    """How many of the machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def is_lost(device: torch.device) -> bool:
+    """Whether the device will answer this process no more, whatever it is asked: some errors of a GPU last."""
+    try:
+        synchronise(device)
+    except Exception:
+        return True
+    return False
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what nobody holds on to any more: other processes may need it."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def reset_peak_memory(device: torch.device) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import nn
 
 from nnarena.core.errors import ArenaError, Unfit
-from nnarena.core.spec import TaskSpec
+from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
-from nnarena.engine.device import computing_with, synchronise
-from nnarena.engine.prepare import build_model, make_state
-from nnarena.engine.splits import held_out
-from nnarena.engine.step import train_step
+from nnarena.engine.device import computing_with, free_memory, synchronise
+from nnarena.engine.graph import WARM_UP
+from nnarena.engine.prepare import build_model, make_ready
+from nnarena.engine.splits import Split, held_out
+from nnarena.engine.stack import is_out_of_memory, make_trainer
 
 
 def check_fit(trial: Trial) -> int:
@@ -58,20 +60,50 @@ def blank_inputs(spec: TaskSpec, batch: int, device: torch.device | str = "cpu")
     return inputs, torch.ones(batch, spec.input_shape[0], device=device)
 
 
-def seconds_per_step(trial: Trial, device: torch.device, steps: int = 3) -> float:
-    """The time of one training step, measured on blank data after a warm-up."""
-    task: Task = trial.components["task"].load()(**trial.options["task"])
-    model: nn.Module = build_model(trial, task).to(device)
-    state = make_state(trial, model, device)
-    batch = trial.protocol.batch_size
-    inputs = blank_inputs(task.spec, batch, device)
-    shape = () if task.spec.target == "class" else task.spec.output_shape
-    targets = torch.zeros(batch, *shape, device=device, dtype=torch.int64 if task.spec.target == "class" else None)
-    with computing_with(trial.protocol.threads, device):
-        train_step(model, task, state, inputs, targets)
-        synchronise(device)
-        began = time.perf_counter()
-        for _ in range(steps):
-            train_step(model, task, state, inputs, targets)
-        synchronise(device)
-    return (time.perf_counter() - began) / steps
+def seconds_per_step(trials: Sequence[Trial], device: torch.device) -> float:
+    """The time of one training step of trials that are trained as one, measured on blank data.
+
+    As it will be: stacked where that is possible, in parts where memory does not suffice, recorded on a GPU.
+    """
+    steps = 2 * (WARM_UP + 1) if device.type == "cuda" else 2
+    try:
+        return _seconds_as_one([Blank(trial, steps, device) for trial in trials], steps, device)
+    except Exception as error:
+        if len(trials) == 1:
+            raise
+        part = (len(trials) + 1) // 2 if is_out_of_memory(error) else 1
+    free_memory(device)  # outside of the handler: the error's frames hold on to it
+    return len(trials) / part * seconds_per_step(trials[:part], device)
+
+
+class Blank:
+    """What a trainer must know of a trial, with samples of zeros: enough for `steps` steps."""
+
+    is_over = False
+
+    def __init__(self, trial: Trial, steps: int, device: torch.device) -> None:
+        task: Task = trial.components["task"].load()(**trial.options["task"])
+        count, spec = steps * trial.protocol.batch_size, task.spec
+        inputs, *timespans = (part.numpy() for part in blank_inputs(spec, count))
+        targets = np.zeros(count, np.int64) if spec.target == "class" else np.zeros((count, *spec.output_shape), "f4")
+        samples, every = Samples(inputs, targets, *timespans), np.arange(count)
+        self.trial, self.name = trial, "/".join(trial.cell)
+        self.ready = make_ready(trial, task, samples, Split(every, every, every), device)
+        self.start_lrs: list[float] = [group["lr"] for group in self.ready.state.optimizer.param_groups]
+        self.lr = self.start_lrs[0]
+
+
+def _seconds_as_one(members: list[Blank], steps: int, device: torch.device) -> float:
+    batch = members[0].trial.protocol.batch_size
+    orders = [torch.arange(steps * batch).reshape(steps, batch)] * len(members)
+    with computing_with(members[0].trial.protocol.threads, device):
+        trainer = make_trainer(members[0].trial, members, device, log=lambda text: None)
+        try:
+            trainer.train(orders)  # warms up, and on a GPU records
+            synchronise(device)
+            began = time.perf_counter()
+            trainer.train(orders)
+            synchronise(device)
+            return (time.perf_counter() - began) / steps
+        finally:
+            trainer.close()

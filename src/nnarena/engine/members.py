@@ -16,7 +16,8 @@ from nnarena.core.files import write_text
 from nnarena.core.spec import Samples
 from nnarena.core.trial import Trial
 from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
-from nnarena.engine.device import device_name, peak_memory, versions
+from nnarena.engine.device import device_name, is_lost, peak_memory, versions
+from nnarena.engine.graph import first_line
 from nnarena.engine.prepare import Ready, prepare
 from nnarena.engine.schedule import Schedule
 from nnarena.engine.stack import is_out_of_memory
@@ -27,13 +28,17 @@ from nnarena.results.folder import CHECKPOINT, MODEL, TRACEBACK, TrialFolder, ne
 Log = Callable[[str], None]
 
 
+class DeviceLost(BaseException):
+    """A device that several processes share answers no more. It says nothing of a trial, which can go on elsewhere."""
+
+
 class Member:
     """One trial with its schedule, best weights and result. `result` is what `result.json` will hold."""
 
     ready: Ready
 
     def __init__(self, trial: Trial, folder: TrialFolder, device: torch.device, exclusive: bool) -> None:
-        self.trial, self.folder, self.device = trial, folder, device
+        self.trial, self.folder, self.device, self.exclusive = trial, folder, device, exclusive
         self.record = trial.as_dict() | {
             "id": trial.id,
             "device": device_name(device),
@@ -111,7 +116,13 @@ class Member:
                 result[part] = evaluate(ready.model, ready.task, self.best, ready.parts[part], batch)
         result["baselines"] = _baselines(ready)
 
+    def check_device(self, error: Exception) -> None:
+        """Raise DeviceLost if the device is shared and the error is its end: a neighbour's fault ends all together."""
+        if not self.exclusive and is_lost(self.device):
+            raise DeviceLost(f"{self.name}: the device answers no more: {first_line(error)}") from error
+
     def fail(self, error: Exception) -> None:
+        self.check_device(error)
         self.result["status"] = "out_of_memory" if is_out_of_memory(error) else "failed"
         self.result["error"] = str(error) if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
         write_text(self.folder.path / TRACEBACK, "".join(traceback.format_exception(error)))

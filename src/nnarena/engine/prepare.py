@@ -42,6 +42,11 @@ def prepare(trial: Trial, device: torch.device) -> Ready:
     if trial.protocol.samples is not None:
         samples = samples.first(trial.protocol.samples)
     parts = split(len(samples), samples.series, trial.protocol, np.random.default_rng(trial.axis("split")))
+    return make_ready(trial, task, samples, parts, device)
+
+
+def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device: torch.device) -> Ready:
+    """Model and optimizer of a trial, and some samples as they were split, all on the device."""
     model = build_model(trial, task)
     state = make_state(trial, model, device)
     return Ready(

@@ -23,7 +23,7 @@ from nnarena.engine.blend import Blend
 from nnarena.engine.graph import first_line
 from nnarena.engine.prepare import make_optimizer
 from nnarena.engine.step import Data, State, keep_buffers
-from nnarena.engine.trainer import Log, Trainee, Trainer
+from nnarena.engine.trainer import Alone, Log, Trainee, Trainer
 
 ELEMENTWISE = (SGD, Adam, AdamW, NAdam, RMSprop, Adagrad, Adadelta)
 SHARED = ("step", "mu_product")  # what an optimizer keeps once a tensor; all else has a number for every parameter
@@ -166,6 +166,13 @@ class Stacked(Trainer):
         inputs, targets = ready.parts["validation"].batch(self.columns)
         prediction = functional_call(ready.model.eval(), ready.state.weights(), inputs)
         return next(iter(self.task.score(prediction, targets).values()))
+
+
+def make_trainer(trial: Trial, members: Sequence[Trainee], device: torch.device, log: Log) -> Trainer:
+    """Of one member alone, or of many as one. `trial` is any of them."""
+    if len(members) == 1:
+        return Alone(members[0], trial.protocol.batch_size, device, log)
+    return Stacked(trial, members, trial.protocol.batch_size, device, log)
 
 
 def check_optimizer(optimizer: Optimizer) -> None:

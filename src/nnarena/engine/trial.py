@@ -7,7 +7,6 @@ goes wrong becomes a row with its reason.
 
 from __future__ import annotations
 
-import gc
 import time
 import warnings
 from collections import deque
@@ -22,12 +21,12 @@ import torch
 from nnarena.core.files import disk_is_full
 from nnarena.core.trial import Trial
 from nnarena.core.workload import expecting
-from nnarena.engine.device import computing_with, reset_peak_memory, synchronise
+from nnarena.engine.device import computing_with, free_memory, reset_peak_memory, synchronise
 from nnarena.engine.graph import first_line
 from nnarena.engine.logs import passing_on
 from nnarena.engine.members import Member
-from nnarena.engine.stack import Stacked, Unstackable, is_out_of_memory
-from nnarena.engine.trainer import Alone, OutOfTime, Trainer
+from nnarena.engine.stack import Unstackable, is_out_of_memory, make_trainer
+from nnarena.engine.trainer import OutOfTime, Trainer
 from nnarena.results.folder import TrialFolder
 
 EPOCHS = 20  # that training lasts in all likelihood, where the protocol allows them
@@ -128,12 +127,11 @@ def _run_group(members: list[Member], device: torch.device, watch: Watch) -> lis
             return []
         if not left:
             raise
+        left[0].check_device(error)
         groups = _smaller(left, error, watch.log)
         for member in left:
             member.__dict__.pop("ready", None)
-    gc.collect()  # outside of the handler: the error's frames hold on to the memory
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    free_memory(device)  # outside of the handler: the error's frames hold on to it
     return groups
 
 
@@ -187,18 +185,11 @@ def _run_epochs(members: list[Member], device: torch.device, watch: Watch) -> No
             if trainer is None or 2 * len(active) <= len(trainer.members):
                 if trainer is not None:
                     trainer.close()
-                trainer = _make_trainer(active, device, watch.log)
+                trainer = make_trainer(active[0].trial, active, device, watch.log)
             _run_epoch(trainer, device, watch)
     finally:
         if trainer is not None:
             trainer.close()
-
-
-def _make_trainer(members: list[Member], device: torch.device, log: Log) -> Trainer:
-    trial = members[0].trial
-    if len(members) == 1:
-        return Alone(members[0], trial.protocol.batch_size, device, log)
-    return Stacked(trial, members, trial.protocol.batch_size, device, log)
 
 
 def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:

@@ -11,7 +11,9 @@ from nnarena.core.study import Study
 from nnarena.core.trial import Trial
 from nnarena.engine.device import pick_device
 from nnarena.engine.fit import check_data, check_fit, seconds_per_step
+from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.run import count_jobs
+from nnarena.launch.sharing import find_mps
 from nnarena.results.folder import TrialFolder
 from nnarena.results.store import TRIALS
 
@@ -19,31 +21,41 @@ EVALUATION = 1 / 3  # the time of a step that only looks, in steps that learn
 
 
 def make_plan(
-    study: Study, folder: Path, device: str, jobs: int | None, measuring: Callable[[str], None] = lambda name: None
+    study: Study,
+    folder: Path,
+    device: str,
+    jobs: int | None,
+    population: int | None = None,
+    measuring: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
     """Every cell of the study with its parameters, what is done of it, and the most it can still cost.
 
     The cost of an epoch is that of finished trials of the cell where there are some, else it is measured: a few
-    steps on blank data, times the steps of an epoch, validation included.
+    steps on blank data, times the steps of an epoch, validation included. It is that of a population, which is paid
+    once for all of its trials.
     """
     target = pick_device(device)
-    groups: dict[tuple[str, str, str], list[Trial]] = {}
-    for trial in study.trials():
-        groups.setdefault(trial.cell, []).append(trial)
-    cells, pending, obstacles = [], [], {}
-    for (task, model, optimizer), trials in groups.items():
+    every = study.trials()
+    pending = [trial for trial in every if not TrialFolder(folder / TRIALS / trial.path).is_done]
+    groups = populations(pending, population_limit(population, target))
+    company = {trial.id: group for group in groups for trial in group}
+    by_cell: dict[tuple[str, str, str], list[Trial]] = {}
+    for trial in every:
+        by_cell.setdefault(trial.cell, []).append(trial)
+    cells, obstacles = [], {}
+    for (task, model, optimizer), trials in by_cell.items():
         measuring(f"{model} on {task}")
         parameters = check_fit(trials[0])
         try:
             check_data(trials[0])
         except DataError as error:
             obstacles[str(error)] = None
-        finished = [kept for trial in trials if (kept := TrialFolder(folder / TRIALS / trial.path)).is_done]
+        left = [company[trial.id] for trial in trials if trial.id in company]
+        finished = [TrialFolder(folder / TRIALS / trial.path) for trial in trials if trial.id not in company]
         epochs = [kept.result()["seconds_per_epoch"] for kept in finished]
         seconds = [value for value in epochs if value]
-        each = sum(seconds) / len(seconds) if seconds else _measured(trials[0], seconds_per_step(trials[0], target))
-        left = [trial for trial in trials if not TrialFolder(folder / TRIALS / trial.path).is_done]
-        pending += left
+        together = left[0] if left else trials[:1]
+        each = sum(seconds) / len(seconds) if seconds else _measured(trials[0], seconds_per_step(together, target))
         cells.append(
             {
                 "task": task,
@@ -53,10 +65,11 @@ def make_plan(
                 "trials": len(trials),
                 "done": len(finished),
                 "seconds_per_epoch": each,
-                "seconds_left": each * study.protocol.epochs * len(left),
+                "seconds_left": each * study.protocol.epochs * sum(1 / len(group) for group in left),
             }
         )
-    at_once = count_jobs(jobs, target, pending)
+    at_once = count_jobs(jobs, target, groups)
+    takes_turns = target.type == "cuda" and find_mps() is None
     return {
         "study": study.name,
         "folder": str(folder),
@@ -64,7 +77,7 @@ def make_plan(
         "jobs": at_once,
         "trials": sum(cell["trials"] for cell in cells),
         "done": sum(cell["done"] for cell in cells),
-        "seconds_left": sum(cell["seconds_left"] for cell in cells) / at_once,
+        "seconds_left": sum(cell["seconds_left"] for cell in cells) / (1 if takes_turns else at_once),
         "missing": list(study.missing),
         "obstacles": list(obstacles),
         "cells": cells,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +13,16 @@ from nnarena.core.errors import ArenaError, StoreError
 from nnarena.core.files import disk_is_full
 from nnarena.core.study import Study
 from nnarena.core.trial import KINDS, Trial
-from nnarena.engine.device import pick_device
+from nnarena.engine.device import cores, pick_device
 from nnarena.engine.fit import check_data, check_fit
 from nnarena.engine.trial import run_population
 from nnarena.launch.populations import population_limit, populations
+from nnarena.launch.sharing import find_mps, sharing
 from nnarena.launch.watch import Watcher
 from nnarena.launch.workers import run_in_workers
 from nnarena.results.store import Store
+
+AT_ONCE = 4  # populations that a GPU trains at the same time: three seeds of a cell keep a fifth of a large one busy
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ def run_study(
     watcher = watcher or Watcher()
     target = pick_device(device)
     trials = check_study(study)
-    count_jobs(jobs, target, trials)
     limit = population_limit(population, target)
+    count_jobs(jobs, target, populations(trials, limit))
     store = Store.create(out, study.tidied())
     try:
         with store.running():
@@ -72,16 +75,17 @@ def run_study(
                 _forget_failures(store, trials)
             pending = store.pending(trials)
             groups = populations(pending, limit)
-            count = min(count_jobs(jobs, target, pending), max(1, len(groups)))
-            at_once = sum(sorted(map(len, groups))[-count:])
-            watcher.begin(pending, len(trials) - len(pending), at_once)
-            try:
-                if count == 1:
-                    _run_here(store, groups, target, watcher)
-                else:
-                    run_in_workers(store, groups, str(target), count, watcher)
-            finally:
-                watcher.end()
+            with sharing(target, count_jobs(jobs, target, groups), watcher.log) as variables:
+                count = count_jobs(jobs, target, groups, shared=variables is not None)
+                at_once = sum(sorted(map(len, groups))[-count:])
+                watcher.begin(pending, len(trials) - len(pending), at_once)
+                try:
+                    if count == 1:
+                        _run_here(store, groups, target, watcher)
+                    else:
+                        run_in_workers(store, groups, str(target), count, watcher, variables or {})
+                finally:
+                    watcher.end()
     except OSError as error:
         if not disk_is_full(error):
             raise
@@ -104,18 +108,28 @@ def _run_here(store: Store, groups: list[list[Trial]], device: torch.device, wat
         )
 
 
-def count_jobs(asked: int | None, device: torch.device, pending: list[Trial]) -> int:
-    """How many trials run at once: as asked, else one a core on the CPU, and one on a GPU."""
-    own = any(getattr(trial, kind).ref.startswith(LENT) for trial in pending for kind in KINDS)
+def count_jobs(asked: int | None, device: torch.device, groups: list[list[Trial]], shared: bool | None = None) -> int:
+    """How many populations run at once: as asked, else one a core on the CPU, and a few on a GPU.
+
+    A few if they can share it (`shared`; None: find out), and if each has two cores to feed it; else one.
+    """
+    trials = [trial for group in groups for trial in group]
+    own = any(getattr(trial, kind).ref.startswith(LENT) for trial in trials for kind in KINDS)
     if asked is not None and asked < 1:
         raise ArenaError(f"--jobs must be at least 1, not {asked}.")
     if own and asked is not None and asked > 1:
         raise ArenaError("Components handed over as Python objects run in one process: leave jobs at 1.")
-    if own or device.type != "cpu":
-        return min(asked or 1, max(1, len(pending)))
-    threads = max((trial.protocol.threads for trial in pending), default=1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(asked or cores // threads, len(pending)))
+    if own:
+        return 1
+    return max(1, min(asked or usual_jobs(device, trials, shared), len(groups)))
+
+
+def usual_jobs(device: torch.device, trials: Sequence[Trial] = (), shared: bool | None = None) -> int:
+    """How many run at once if nobody says."""
+    if device.type == "cpu":
+        return cores() // max((trial.protocol.threads for trial in trials), default=1)
+    able = device.type == "cuda" and (find_mps() is not None if shared is None else shared)
+    return min(AT_ONCE, max(1, cores() // 2)) if able else 1
 
 
 def _forget_failures(store: Store, trials: list[Trial]) -> None:

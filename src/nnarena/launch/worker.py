@@ -39,12 +39,13 @@ def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
 
 def _work(request: dict[str, Any], say: Any) -> None:
     from nnarena.core.trial import trial_from_dict
-    from nnarena.engine.device import pick_device
+    from nnarena.engine.device import free_memory, pick_device
+    from nnarena.engine.members import DeviceLost
     from nnarena.engine.trial import run_population
     from nnarena.results.folder import TrialFolder
 
     try:
-        trials = []
+        trials, device = [], pick_device(request["device"])
         for asked in request["trials"]:
             trial = trial_from_dict(asked["trial"])
             if trial.id != asked["id"]:
@@ -54,12 +55,16 @@ def _work(request: dict[str, Any], say: Any) -> None:
             say("start", id=trial.id)
         run_population(
             trials,
-            pick_device(request["device"]),
+            device,
             exclusive=False,
             on_epoch=lambda trial, line: say("epoch", id=trial.id, line=line),
             on_finish=lambda trial, result: say("finish", id=trial.id, result=result),
             log=lambda text: say("log", text=text),
         )
+        free_memory(device)
+    except DeviceLost as error:
+        say("log", text=str(error))
+        os._exit(1)  # the driver starts another worker, for which the device is new
     except OSError as error:
         if not disk_is_full(error):
             raise

@@ -9,12 +9,15 @@ three workers, it is a failed row. When the driver dies, its workers notice and 
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from nnarena.core.errors import StoreError
@@ -27,12 +30,17 @@ LIVES = 3  # workers that one trial may cost
 
 
 class Worker:
-    """One process, and a thread that puts every line it writes into `inbox`."""
+    """One process, `variables` in its environment, and a thread that puts every line it writes into `inbox`."""
 
-    def __init__(self, inbox: queue.Queue[tuple[Worker, dict[str, Any] | None]]) -> None:
+    def __init__(self, inbox: queue.Queue[tuple[Worker, dict[str, Any] | None]], variables: Mapping[str, str]) -> None:
         self.trials: dict[str, Trial] = {}  # those that it has not finished, by id
+        self.variables = variables
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nnarena.launch.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "nnarena.launch.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **variables},
         )
         self.reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
         self.reader.start()
@@ -70,7 +78,18 @@ class Worker:
                     pipe.close()
 
 
-def run_in_workers(store: Store, groups: list[list[Trial]], device: str, jobs: int, watcher: Watcher) -> None:
+def run_in_workers(
+    store: Store,
+    groups: list[list[Trial]],
+    device: str,
+    jobs: int,
+    watcher: Watcher,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Do all trials, `jobs` groups at a time, each in a worker that takes one after another.
+
+    `variables` let the workers share a GPU (`launch.sharing`). One that takes a dead one's place does without them.
+    """
     waiting, lost = deque(groups), dict.fromkeys((trial.id for group in groups for trial in group), 0)
     inbox: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
     workers: list[Worker] = []
@@ -81,7 +100,7 @@ def run_in_workers(store: Store, groups: list[list[Trial]], device: str, jobs: i
 
     try:
         for _ in range(min(jobs, len(groups))):
-            workers.append(Worker(inbox))
+            workers.append(Worker(inbox, variables))
             hand_out(workers[-1])
         while any(worker.trials for worker in workers):
             worker, message = inbox.get()
@@ -95,7 +114,7 @@ def run_in_workers(store: Store, groups: list[list[Trial]], device: str, jobs: i
             worker.stop()
             workers.remove(worker)
             waiting.extendleft(reversed(_mourn(worker, lost, store, watcher)))
-            workers.append(Worker(inbox))
+            workers.append(Worker(inbox, {}))
             hand_out(workers[-1])
     finally:
         for worker in workers:
@@ -134,7 +153,8 @@ def _mourn(worker: Worker, lost: dict[str, int], store: Store, watcher: Watcher)
     if going_on:
         name = "/".join(going_on[0][0].cell)
         what = f"{name} continues in a new one" if len(going_on) == 1 else f"{len(going_on)} × {name} continue apart"
-        watcher.log(f"A worker died ({_reason(worker)}); {what}.")
+        apart = ", without MPS" if worker.variables else ""
+        watcher.log(f"A worker died ({_reason(worker)}); {what}{apart}.")
     return going_on
 
 
