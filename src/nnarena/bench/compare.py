@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from nnarena.bench import peers, recurrence
 from nnarena.bench.recurrence import REFERENCE, Row, paths, prepare_population
 from nnarena.bench.timing import Step, measure, reason, side_by_side
+from nnarena.engine.device import cores
 
 
 def compare(
@@ -32,6 +33,8 @@ def compare(
     process, such as leaving large blocks in the allocator's hands, changes the time of the other by a third or more.
     """
     stage = Apart if apart and device.type == "cpu" else Here
+    if device.type == "cuda":
+        compile_ahead([name for name in names if name not in peers.PEERS], device, seeds, length, tell)
     with stage(threads) as unit:
         tell(f"{REFERENCE}: checking its gradient")
         row = _checked(REFERENCE, "torch", device, length, stage(threads))
@@ -57,6 +60,23 @@ def compare(
                 yield row
 
 
+def compile_ahead(
+    names: list[str], device: torch.device, seeds: int, length: int | None, tell: Callable[[str], None]
+) -> None:
+    """All kernels, several at a time: what they were compiled to lies on disk afterwards. What fails fails again."""
+    done = 0
+    with ProcessPoolExecutor(max(1, cores() // 2), multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(_compile, name, device, seeds, length) for name in names]):
+            done += 1
+            tell(f"compiling kernels: {done} of {len(names)} models" + (" (one failed)" if future.exception() else ""))
+
+
+def _compile(name: str, device: torch.device, seeds: int, length: int | None) -> None:
+    recurrence.prepare(name, "fused", device, length)
+    if seeds:
+        prepare_population(name, "fused", device, seeds, length)
+
+
 def _checked(name: str, path: str, device: torch.device, length: int | None, stage: Here) -> Row:
     """The check has a stage to itself: float64 would leave the allocator of a later measurement in another state."""
     with stage:
@@ -67,9 +87,18 @@ def _timed(row: Row, own: Here, unit: Here, device: torch.device, rounds: int, l
     try:
         note = own.prepare(row.model, row.path, device, length)
         ours, theirs = side_by_side(own.measure, unit.measure, rounds, device)
+        if device.type == "cuda":
+            step, _ = recurrence.prepare(row.model, row.path, device, length, optimizer=False)
+            row = replace(row, seconds=ours, passes=_steady(step, device))
     except Exception as error:
         return replace(row, note=f"failed: {reason(error)}")
-    return replace(row, ratio=ours / theirs, seconds=ours if device.type == "cuda" else None, note=note)
+    return replace(row, ratio=ours / theirs, note=note)
+
+
+def _steady(step: Step, device: torch.device) -> float:
+    """Seconds of a call on a GPU, after a first one that does not count."""
+    measure(step, device, 1)
+    return min(measure(step, device, 3) for _ in range(3))
 
 
 def _with_population(row: Row, seeds: int, device: torch.device, length: int | None) -> Row:
@@ -77,12 +106,14 @@ def _with_population(row: Row, seeds: int, device: torch.device, length: int | N
     if row.ratio is None or row.model in peers.PEERS:
         return row
     try:
-        step = prepare_population(row.model, row.path, device, seeds, length)
-        per_seed = min(measure(step, device, 3) for _ in range(3)) / seeds
+        per_seed, passes = (
+            _steady(prepare_population(row.model, row.path, device, seeds, length, optimizer), device) / seeds
+            for optimizer in (True, False)
+        )
     except Exception as error:
         note = f"population: {reason(error)}"
         return replace(row, seeds=seeds, note=f"{row.note}; {note}" if row.note else note)
-    return replace(row, seeds=seeds, per_seed=per_seed)
+    return replace(row, seeds=seeds, per_seed=per_seed, passes_per_seed=passes)
 
 
 class Here:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,9 +61,12 @@ class Row:
                      ("eager"), what the layer chooses ("auto"), or whose code it is
     ratio            time of a training step, in units of the reference; None where it has no right to one
     seconds          the same in seconds, where a device is quiet enough for that to mean something
+    passes           of these, those of forward and backward, without the optimizer
     gradient_error   the largest error of a parameter's gradient, as a part of its largest entry
     compile_seconds  what the first step took, where something is compiled in it
-    seeds, per_seed  how many copies were trained at once, and the time of one of them
+    seeds            how many copies were trained at once
+    per_seed         the time of one of them, and
+    passes_per_seed  of that the time of forward and backward
     """
 
     model: str
@@ -69,10 +74,12 @@ class Row:
     task: str
     ratio: float | None = None
     seconds: float | None = None
+    passes: float | None = None
     gradient_error: float | None = None
     compile_seconds: float | None = None
     seeds: int | None = None
     per_seed: float | None = None
+    passes_per_seed: float | None = None
     published: float | None = None
     note: str = ""
 
@@ -159,35 +166,31 @@ def gradient_error(model: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
     return worst
 
 
-def training_step(model: nn.Module, task: Task, x: Tensor, y: Tensor) -> Step:
-    params = trained(model)
-    optimizer = torch.optim.Adam(params, capturable=x.is_cuda)
-
-    def step() -> None:
-        loss = task.loss(model(x), y)
-        for param, grad in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
-            param.grad = grad
-        optimizer.step()
-
-    return step
+def training_step(model: nn.Module, task: Task, x: Tensor, y: Tensor, optimizer: bool = True) -> Step:
+    """Forward, loss and backward, and a step of Adam unless it is left out."""
+    return _step(trained(model), lambda: task.loss(model(x), y), optimizer)
 
 
-def population_step(models: list[nn.Module], task: Task, x: Tensor, y: Tensor) -> Step:
+def population_step(models: list[nn.Module], task: Task, x: Tensor, y: Tensor, optimizer: bool = True) -> Step:
     """A training step of several copies at once, each with its own weights: `torch.vmap` over stacked parameters."""
     params, buffers = stack_module_state(models)
     skeleton = copy.deepcopy(models[0]).to("meta")
-    optimizer = torch.optim.Adam(list(params.values()), capturable=x.is_cuda)
 
     def loss_of(params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
         return task.loss(functional_call(skeleton, (params, buffers), (x,)), y)
 
+    losses_of = torch.vmap(loss_of, randomness="different")
+    return _step(list(params.values()), lambda: losses_of(params, buffers).sum(), optimizer)
+
+
+def _step(params: list[Any], loss: Callable[[], Tensor], optimizer: bool) -> Step:
+    adam = torch.optim.Adam(params, capturable=params[0].is_cuda)
+
     def step() -> None:
-        loss = torch.vmap(loss_of, randomness="different")(params, buffers).sum()
-        for param, grad in zip(
-            params.values(), torch.autograd.grad(loss, list(params.values()), allow_unused=True), strict=True
-        ):
+        for param, grad in zip(params, torch.autograd.grad(loss(), params, allow_unused=True), strict=True):
             param.grad = grad
-        optimizer.step()
+        if optimizer:
+            adam.step()
 
     return step
 
@@ -217,19 +220,23 @@ def enter(name: str, path: str, device: torch.device, length: int | None) -> tup
     return task, (model if name in peers.PEERS else use(model, path)), *batch(task, device)
 
 
-def prepare(name: str, path: str, device: torch.device, length: int | None = None) -> tuple[Step, str]:
+def prepare(
+    name: str, path: str, device: torch.device, length: int | None = None, optimizer: bool = True
+) -> tuple[Step, str]:
     """A training step that has been taken once, and what must be said of it."""
     task, model, x, y = enter(name, path, device, length)
-    step = training_step(model, task, x, y)
+    step = training_step(model, task, x, y, optimizer)
     step()
     # a plain loop, and what others offer, is what people run: without a graph, but for torch's own layers
     plain = path in ("eager", "ncps", "torchdiffeq")
     return (step, "") if device.type == "cpu" or plain else graphed(step)
 
 
-def prepare_population(name: str, path: str, device: torch.device, seeds: int, length: int | None = None) -> Step:
+def prepare_population(
+    name: str, path: str, device: torch.device, seeds: int, length: int | None = None, optimizer: bool = True
+) -> Step:
     task = make_task(name, length)
     models = [use(build(name, task, device, seed), path) for seed in range(seeds)]
-    step = population_step(models, task, *batch(task, device))
+    step = population_step(models, task, *batch(task, device), optimizer)
     step()
     return graphed(step)[0] if device.type == "cuda" else step

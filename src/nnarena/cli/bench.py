@@ -140,15 +140,15 @@ def cpu_table(rows: list[Row]) -> Table:
 def gpu_table(rows: list[Row]) -> Table:
     """A line for every path."""
     seeds = next((row.seeds for row in rows if row.seeds), None)
-    columns = ["model", "path", "ours", "ms", f"ms a seed, {seeds} at once", "gradient error", "note"]
-    table = _table("A training step on the GPU, in units of torch.nn.LSTM(2, 64)", columns)
+    columns = ["model", "path", "ours", "ms", "fwd + bwd", f"ms a seed, {seeds} at once", "fwd + bwd"]
+    table = _table("A training step on the GPU, in units of torch.nn.LSTM(2, 64)", [*columns, "gradient error", "note"])
     for row in rows:
+        times = (row.seconds, row.passes, row.per_seed, row.passes_per_seed)
         table.add_row(
             row.model,
             row.path,
             time_or_failed(row),
-            _number(None if row.seconds is None else 1e3 * row.seconds, ".2f"),
-            _number(None if row.per_seed is None else 1e3 * row.per_seed, ".3f"),
+            *(_number(None if seconds is None else 1e3 * seconds, ".3f") for seconds in times),
             _number(row.gradient_error, ".0e"),
             row.note,
         )

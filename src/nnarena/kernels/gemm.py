@@ -10,6 +10,7 @@ S seeds, B batch, T steps.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 import triton
@@ -33,7 +34,8 @@ def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     share = -(-pieces // parts)
     found = torch.empty(parts, seeds, height, width, device=left.device)
     with torch.cuda.device(left.device) if left.is_cuda else contextlib.nullcontext():
-        outer_products[(parts, tiles, seeds)](
+        kernel: Any = outer_products[parts, tiles, seeds]
+        kernel(
             left, right, found, pieces, length, share, *_strides(left), *_strides(right), height, width,
             SIDE, DEPTH, precision if left.is_cuda else "ieee", num_warps=4, num_stages=1,
         )  # fmt: skip

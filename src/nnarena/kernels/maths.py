@@ -56,11 +56,11 @@ def thirds(x):
 
 
 @triton.jit
-def nearest(x):
+def nearest(x) -> tl.tensor:
     """The nearest numbers in bfloat16, two at a time: several times as fast as one by one."""
     return tl.inline_asm_elementwise(
         "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [x], dtype=tl.bfloat16, is_pure=True, pack=2
-    )
+    )  # type: ignore[return-value]
 
 
 @triton.jit
