@@ -20,15 +20,18 @@ from torch import Tensor
 from nnarena.kernels.maths import thirds
 
 PROGRAMS = 528  # four for each of the 132 processors of an H100: enough that none is idle for long
-SIDE, DEPTH = 64, 64  # of the part of the result that a program computes, and rows that it reads at a time
+DEPTH = 32  # rows that a program reads at a time
 
 
 def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, rows, K) and (S, B, T, rows, N)."""
+    if left.shape[-1] < right.shape[-1]:  # the matrix units want the larger side in front
+        return product_over_steps(right, left, precision).mT
     left, right = _even(left), _even(right)
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
-    tiles = -(-height // SIDE) * -(-width // SIDE)
+    down, across = (128 if height > 64 else 64), next(size for size in (16, 32, 64, 128) if size >= min(width, 128))
+    tiles = -(-height // down) * -(-width // across)
     pieces = batch * -(-length // DEPTH)  # of so many rows of one sample
     parts = max(1, min(PROGRAMS // (tiles * seeds), pieces // 4))
     share = -(-pieces // parts)
@@ -37,7 +40,8 @@ def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
         kernel: Any = outer_products[parts, tiles, seeds]
         kernel(
             left, right, found, pieces, length, share, *_strides(left), *_strides(right), height, width,
-            SIDE, DEPTH, precision if left.is_cuda else "ieee", num_warps=4, num_stages=1,
+            down, across, DEPTH, precision if left.is_cuda else "ieee",
+            num_warps=8 if down * across == 128 * 128 else 4, num_stages=1,
         )  # fmt: skip
     return found.sum(0)
 
@@ -58,16 +62,17 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
 def outer_products(
     left, right, found, pieces, length, share,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row,
-    height: tl.constexpr, width: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr, precision: tl.constexpr,
+    height: tl.constexpr, width: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
+    precision: tl.constexpr,
 ):  # fmt: skip
     part, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    across: tl.constexpr = (width + SIDE - 1) // SIDE
-    down = tile // across * SIDE + tl.arange(0, SIDE)
-    along = tile % across * SIDE + tl.arange(0, SIDE)
+    columns: tl.constexpr = (width + ACROSS - 1) // ACROSS
+    down = tile // columns * DOWN + tl.arange(0, DOWN)
+    along = tile % columns * ACROSS + tl.arange(0, ACROSS)
     left += seed * left_seed + down[None, :]
     right += seed * right_seed + along[None, :]
-    large = tl.zeros((SIDE, SIDE), tl.float32)
-    small = tl.zeros((SIDE, SIDE), tl.float32)
+    large = tl.zeros((DOWN, ACROSS), tl.float32)
+    small = tl.zeros((DOWN, ACROSS), tl.float32)
     each = tl.cdiv(length, DEPTH)
     for piece in range(part * share, tl.minimum(pieces, (part + 1) * share)):
         sample = (piece // each).to(tl.int64)
