@@ -70,7 +70,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         if len(shape) > 1 and gradient is not None and name_of(gradient) != "zeros_like"
     )
     nodes = list(traced.graph.nodes)
-    if any(_meets_weights_as_a_matrix(node, traced) for node in nodes):
+    if has_rows(traced):
         return Plan(rows=1, warps=8, precision=precision, held=0)
     alone = any(name_of(node) == "bmm" for node in nodes)
     if not alone and (sequences >= MANY and weights >= HEAVY):
@@ -82,6 +82,20 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     if weights < LIGHT:  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
     return Plan(rows=1, warps=4 if weights < 17_000 else 8, precision=precision, save=16)
+
+
+def takes_steps(traced: Traced, sequences: int) -> bool:
+    """Whether one step after the other is faster than one kernel for all.
+
+    A sample that is a matrix, and meets weights, keeps a processor busy alone; many wait for each other, while torch
+    multiplies the rows of all samples at once.
+    """
+    return sequences >= MANY and has_rows(traced)
+
+
+def has_rows(traced: Traced) -> bool:
+    """Whether a sample is a matrix that is multiplied by weights."""
+    return any(_meets_weights_as_a_matrix(node, traced) for node in traced.graph.nodes)
 
 
 def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:

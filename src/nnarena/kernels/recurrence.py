@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from nnarena.kernels import chunk
 from nnarena.kernels.hoist import hoist
-from nnarena.kernels.trace import CannotCompile, Signature, flat_step, trace
+from nnarena.kernels.trace import CannotCompile, Signature, flat_step
 
 BACKENDS = ("auto", "native", "fused", "compiled", "eager")
 Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
@@ -118,7 +118,7 @@ def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, 
     if parts is not None:
         flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
         signature = _signature(tensors, flat_inputs, flat_state)
-    loop = _once((cell, signature, "loop"), lambda: _build(flat, signature))
+    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature))
     everything = [*tensors, *flat_inputs, *flat_state]
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
     output, *rest = Forward.apply(loop, training, *(tensor.unsqueeze(0) for tensor in everything))
@@ -148,10 +148,13 @@ def _once(key: Any, make: Callable[[], Any]) -> Any:
     return _loops[key]
 
 
-def _build(flat: Any, signature: Signature) -> Any:
+def _build(step: Step, flat: Any, signature: Signature) -> Any:
     from nnarena.kernels.runtime import Loop
 
-    return Loop(trace(flat, signature), signature)
+    loop = Loop(flat, signature)
+    if loop.reason:
+        log.warning("The steps of %s are several kernels each: %s", step.__qualname__, loop.reason)
+    return loop
 
 
 def _key(static: tuple[Any] | None) -> Any:

@@ -22,18 +22,29 @@ from torch import Tensor
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Place, Text, compile_step
 from nnarena.kernels.gemm import product_over_steps
-from nnarena.kernels.plan import Plan, make_plan
-from nnarena.kernels.trace import CannotCompile, Signature, Traced
+from nnarena.kernels.plan import Plan, make_plan, takes_steps
+from nnarena.kernels.steps import Steps
+from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace
 
 
 class Loop:
-    """The kernels of one cell, by the plan that suits the number of sequences."""
+    """The kernels of one cell, by the plan that suits the number of sequences.
 
-    def __init__(self, traced: Traced, signature: Signature) -> None:
-        self.traced, self.signature = traced, signature
+    `reason` is why there are none, and its steps are compiled one by one (`Steps`). What cannot be traced cannot even
+    be that, and says so.
+    """
+
+    def __init__(self, step: FlatStep, signature: Signature) -> None:
+        self.signature = signature
         self.counts = (len(signature.constants), len(signature.inputs), len(signature.state))
+        self.traced = trace(step, signature)
+        self.steps = Steps(step, signature)
         self.kernels: dict[Plan, Kernels] = {}
-        self.at(1)  # what cannot be compiled says so now
+        self.reason = ""
+        try:
+            self.at(1)
+        except CannotCompile as reason:
+            self.reason = str(reason)
 
     def at(self, sequences: int) -> Kernels:
         """The kernels that are best for so many sequences."""
@@ -42,14 +53,16 @@ class Loop:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
         return self.kernels[plan]
 
-    def of(self, tensors: Sequence[Tensor]) -> Kernels:
-        """The kernels for these tensors; those for few sequences need the least memory on the chip."""
+    def of(self, tensors: Sequence[Tensor]) -> Kernels | Steps:
+        """What suits these tensors; of the kernels, those for few sequences need the least memory on the chip."""
         seeds, batch = tensors[self.counts[0]].shape[:2]
         device = tensors[self.counts[0]].device
+        if self.reason or (device.type == "cuda" and takes_steps(self.traced, seeds * batch)):
+            return self.steps
         for sequences in (seeds * batch, 1):
             if (kernels := self.at(sequences)).fit(device, self.signature):
                 return kernels
-        raise CannotCompile("its kernels need more shared memory than this GPU has.")
+        return self.steps
 
 
 class Kernels:
