@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import Node
 
-from nnarena.kernels.emit import Held, Kernel, Store, Sum, arguments, axes_of, emit, needed_tiles
+from nnarena.kernels.emit import emit
 from nnarena.kernels.graph import name_of, shape_of
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
+from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
 from nnarena.kernels.partition import Outer, factors, over_rows, worth_saving
 from nnarena.kernels.plan import Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader

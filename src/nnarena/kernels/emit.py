@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.index import Axis, Index
-from nnarena.kernels.plan import Plan
-from nnarena.kernels.tiles import MAPS, Carry, Program, Ref, Source, Tile, Value, padded
+from nnarena.kernels.kernel import Kernel, Sum, arguments, axes_of, name_of, needed_tiles
+from nnarena.kernels.schedule import ahead, together
+from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
 AHEAD = 32  # numbers that a thread loads for the next step: more would crowd out those of this one
@@ -21,88 +21,6 @@ import triton.language as tl
 from nnarena.kernels.maths import fetch, product, put, sigmoid, tanh
 
 '''
-
-
-@dataclass(frozen=True)
-class Store:
-    """A value that is written at every step."""
-
-    source: Source
-    index: Index
-    value: Value
-
-
-@dataclass
-class Held:
-    """A piece of what is carried: where it starts from, what it is after the step, and where it ends, if anywhere."""
-
-    carry: Carry
-    piece: tuple[int, ...]
-    start: tuple[Source, Index]
-    value: Value
-    axes: tuple[Axis, ...]
-    end: tuple[Source, Index] | None = None
-    first: tuple[Source, Index] | None = None  # where the start is copied to before the loop
-
-
-@dataclass(frozen=True)
-class Sum:
-    """What is added up over all steps, and written once at the end."""
-
-    source: Source
-    index: Index
-    terms: list[Value]
-    axes: tuple[Axis, ...]
-
-
-@dataclass
-class Kernel:
-    """All that a kernel does. Memory of a time-dependent source is (seeds, batch, steps, …)."""
-
-    name: str
-    program: Program
-    plan: Plan
-    backward: bool
-    stores: list[Store] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
-    sums: list[Sum] = field(default_factory=list)
-
-
-def arguments(kernel: Kernel) -> list[str]:
-    """The names of the memory that a kernel is called with, in order."""
-    names: dict[str, None] = {}
-    for source in _sources(kernel):
-        names.setdefault(source.name)
-    return sorted(names)
-
-
-def _sources(kernel: Kernel) -> Iterable[Source]:
-    needed = needed_tiles(kernel)
-    for tile in kernel.program.tiles:
-        if tile.op == "load" and tile in needed:
-            yield tile.detail[0]
-    for store in kernel.stores:
-        yield store.source
-    for held in kernel.held:
-        yield held.start[0]
-        for place in (held.end, held.first):
-            if place:
-                yield place[0]
-    for total in kernel.sums:
-        yield total.source
-
-
-def needed_tiles(kernel: Kernel) -> set[Tile]:
-    """The tiles that something which is written depends on."""
-    todo = [store.value for store in kernel.stores] + [held.value for held in kernel.held]
-    todo += [term for total in kernel.sums for term in total.terms]
-    found: set[Tile] = set()
-    while todo:
-        value = todo.pop()
-        if isinstance(value, Ref) and value.tile not in found:
-            found.add(value.tile)
-            todo.extend(value.tile.args)
-    return found
 
 
 def emit(kernel: Kernel, warps: int) -> str:
@@ -373,81 +291,6 @@ class Writer:
         return "live" if len(axes) == 1 else f"live[{', '.join([':'] + ['None'] * (len(axes) - 1))}]"
 
 
-def together(tiles: list[Tile]) -> list[Tile]:
-    """The same tiles, with products that share a factor one after the other: read once, it need not be kept.
-
-    Of a product, those with the same weights come next, then those with the same numbers of the samples.
-    """
-    sharing: dict[tuple[int, Tile], list[Tile]] = {}
-    for tile in tiles:
-        if tile.op == "dot":
-            for side in (0, 1):
-                sharing.setdefault((side, tile.args[side].tile), []).append(tile)
-    order: dict[Tile, None] = {}
-
-    def put(tile: Tile) -> None:
-        for needed in _unplaced(tile, order):
-            order.setdefault(needed)
-        if tile.op == "dot":
-            for side in (1, 0):
-                for other in sharing[side, tile.args[side].tile]:
-                    if other not in order and is_ready(other):
-                        put(other)
-
-    def is_ready(product: Tile) -> bool:
-        """Whether it waits for no other product."""
-        return all(needed is product or needed.op != "dot" for needed in _unplaced(product, order))
-
-    for tile in tiles:
-        if tile not in order:
-            put(tile)
-    return list(order)
-
-
-def _unplaced(tile: Tile, placed: Container[Tile]) -> list[Tile]:
-    """A tile and all it depends on that has no place yet, what comes first in front."""
-    found: dict[Tile, None] = {}
-    todo = [(tile, False)]
-    while todo:
-        one, ready = todo.pop()
-        if one in placed or one in found:
-            continue
-        if ready:
-            found.setdefault(one)
-            continue
-        todo.append((one, True))
-        todo += [(arg.tile, False) for arg in reversed(one.args) if isinstance(arg, Ref)]
-    return list(found)
-
-
-def ahead(tiles: list[Tile], room: int) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
-    """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
-    numbers; the rest at the start of the step, or two products ahead.
-
-    Returns the loads of the first kind, and the others by the tile before whose turn they are issued.
-    """
-    first: dict[Tile, int] = {}
-    for place, tile in enumerate(tiles):
-        for arg in tile.args:
-            if isinstance(arg, Ref):
-                first.setdefault(arg.tile, place)
-    products = [place for place, tile in enumerate(tiles) if tile.op == "dot" and not tile.steady]
-    start = next((tile for tile in tiles if not tile.steady and tile.op != "load"), None)
-    early: list[Tile] = []
-    placed: dict[Tile, list[Tile]] = {}
-    for tile in sorted(
-        (tile for tile in tiles if tile.op == "load" and not tile.steady), key=lambda t: first.get(t, 0)
-    ):
-        before = [place for place in products if place < first.get(tile, 0)]
-        if len(before) >= 3:
-            placed.setdefault(tiles[before[-2]], []).append(tile)
-        elif (room := room - padded(tile.axes)) >= 0 or start is None:
-            early.append(tile)
-        else:
-            placed.setdefault(start, []).append(tile)
-    return early, placed
-
-
 def in_twos(source: Source, index: Index) -> bool:
     """Whether what is read lies in pairs, each at an even place and whole."""
     if source.kind != "float":
@@ -458,14 +301,6 @@ def in_twos(source: Source, index: Index) -> bool:
         even &= part.offset * stride % 2 == 0
         even &= all(step * stride % 2 == 0 or (step * stride == 1 and axis.size % 2 == 0) for axis, step in part.terms)
     return even and any(step == 1 for _, step in index[-1].terms)
-
-
-def axes_of(index: Index) -> tuple[Axis, ...]:
-    return tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
-
-
-def name_of(carry: Carry, piece: tuple[int, ...]) -> str:
-    return "_".join([carry.name, *map(str, piece)])
 
 
 def number(value: float | bool) -> str:
