@@ -10,7 +10,7 @@ from kernel_helpers import assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 
 from nnarena.kernels import chunk, recurrence
-from nnarena.kernels.plan import MANY, takes_steps
+from nnarena.kernels.plan import STEPS, takes_steps
 from nnarena.kernels.runtime import Loop
 from nnarena.kernels.steps import Steps
 from nnarena.nn import LSTM, MemoryAugmentedTransformer, Recurrent
@@ -109,8 +109,8 @@ def test_what_torch_cannot_compile_runs_eagerly(caplog, monkeypatch):
 def test_matrices_that_meet_weights_take_steps_when_there_are_many():
     layer = MemoryAugmentedTransformer(2, 1, rows=4, columns=4, d_model=16, dim_feedforward=16, backend="fused")
     loop = loop_of(layer)
-    assert takes_steps(loop.traced, MANY) and not takes_steps(loop.traced, MANY - 1)
-    assert not takes_steps(loop_of(make("lstm")).traced, 10 * MANY)
+    assert takes_steps(loop.traced, STEPS) and not takes_steps(loop.traced, STEPS - 1)
+    assert not takes_steps(loop_of(make("lstm")).traced, 10 * STEPS)
 
 
 def loop_of(layer):

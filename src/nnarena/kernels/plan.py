@@ -22,6 +22,7 @@ HEAVY = 8_192  # weights
 LIGHT = 4_096
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 VERY_MANY = 4_096  # from which on it pays for every cell
+STEPS = 512  # from which on samples that are matrices are better served step by step
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def takes_steps(traced: Traced, sequences: int) -> bool:
     A sample that is a matrix, and meets weights, keeps a processor busy alone; many wait for each other, while torch
     multiplies the rows of all samples at once.
     """
-    return sequences >= MANY and has_rows(traced)
+    return sequences >= STEPS and has_rows(traced)
 
 
 def has_rows(traced: Traced) -> bool:
