@@ -102,8 +102,8 @@ def _steady(step: Step, device: torch.device) -> float:
 
 
 def _with_population(row: Row, seeds: int, device: torch.device, length: int | None) -> Row:
-    """The time of one of `seeds` copies that train at once; or why they do not."""
-    if row.ratio is None or row.model in peers.PEERS:
+    """The time of one of `seeds` copies that train at once; or why they do not. A plain loop is nobody's population."""
+    if row.ratio is None or row.path not in ("fused", "auto"):
         return row
     try:
         per_seed, passes = (
