@@ -61,7 +61,11 @@ def graphed(step: Step) -> tuple[Step, str]:
     except Exception as error:
         torch.cuda.synchronize()
         return step, f"no CUDA graph: {reason(error)}"
-    return graph.replay, ""
+
+    def replay(owner: Step = step) -> None:  # whose tensors the graph reads, and must not outlive
+        graph.replay()
+
+    return replay, ""
 
 
 def reason(error: BaseException) -> str:
