@@ -44,7 +44,7 @@ def slow(weights, x, traces, spans, scales):
 
     all_outputs, all_traces = [], []
     for row in range(len(x)):
-        kept, outputs = [list(unit.unbind()) for unit in traces[row]], []
+        kept, outputs = [list(unit.unbind()) for unit in traces[row].T], []
         for t in range(x.shape[1]):
             h = torch.stack([sum(unit) for unit in kept])
             read = torch.cat([x[row, t], h])
@@ -65,7 +65,7 @@ def slow(weights, x, traces, spans, scales):
             kept = new
             outputs.append(torch.stack([sum(unit) for unit in kept]))
         all_outputs.append(torch.stack(outputs))
-        all_traces.append(torch.stack([torch.stack(unit) for unit in kept]))
+        all_traces.append(torch.stack([torch.stack(unit) for unit in kept], 1))
     return torch.stack(all_outputs), torch.stack(all_traces)
 
 
@@ -82,7 +82,7 @@ def weigh(output, state):
 def test_it_equals_the_slow_one_forward_state_and_every_gradient(scales, timed):
     layer = make(scales)
     x, spans = torch.randn(B, T, F, dtype=torch.float64), 2 * torch.rand(B, T, dtype=torch.float64)
-    state = torch.randn(B, H, scales, dtype=torch.float64)
+    state = torch.randn(B, scales, H, dtype=torch.float64)
     ours = [part.clone().requires_grad_() for part in (x, state, spans)]
     theirs = [part.clone().requires_grad_() for part in (x, state, spans)]
     output, last = layer(ours[0], ours[1], ours[2] if timed else None)
@@ -107,12 +107,12 @@ def test_without_input_every_trace_decays_with_its_own_time():
         layer.bias.zero_()
         layer.weight_hh.zero_()
         layer.weight_qh.zero_()
-    state = torch.randn(B, H, M, dtype=torch.float64)
+    state = torch.randn(B, M, H, dtype=torch.float64)
     zero = torch.zeros(B, 1, F, dtype=torch.float64)
     _, short = layer(zero, state, torch.full((B, 1), 1.0))
     _, long = layer(zero, state, torch.full((B, 1), 3.0))
     taus = torch.tensor([1, 10**0.5, 10], dtype=torch.float64)
-    torch.testing.assert_close(long, short * (-2 / taus).exp())
+    torch.testing.assert_close(long, short * (-2 / taus).exp().unsqueeze(-1))
 
 
 def test_start_values_are_glorots_over_input_and_state_together():
@@ -127,8 +127,8 @@ def test_start_values_are_glorots_over_input_and_state_together():
 
 def test_state_and_output_have_their_shapes():
     output, state = make()(torch.zeros(B, T, F, dtype=torch.float64))
-    assert output.shape == (B, T, H) and state.shape == (B, H, M)
-    torch.testing.assert_close(state.sum(-1), output[:, -1])
+    assert output.shape == (B, T, H) and state.shape == (B, M, H)
+    torch.testing.assert_close(state.sum(1), output[:, -1])
 
 
 def test_it_compiles_whole():

@@ -35,7 +35,7 @@ def run(
     """`step` over all inputs (B, T, …), several times each: the last outputs (B, T, …), and the last state."""
     like = pytree.tree_leaves(inputs)[0]
     if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
-        return chunk.run(repeated(step, repeats), constants, inputs, state)
+        return chunk.run(_known(step, repeats), constants, inputs, state)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
             return _stretched(step, constants, inputs, state, repeats)
@@ -44,7 +44,6 @@ def run(
     return eager(repeated(step, repeats), constants, inputs, state)
 
 
-@functools.cache
 def repeated(step: Step, times: int) -> Step:
     """So many steps with one input as one step."""
     if times == 1:
@@ -57,6 +56,9 @@ def repeated(step: Step, times: int) -> Step:
         return step(constants, u, state)
 
     return several
+
+
+_known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once
 
 
 def _stretched(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Tensor, Any]:
