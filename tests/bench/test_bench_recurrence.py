@@ -25,6 +25,11 @@ def without_a_compiler(monkeypatch):
     monkeypatch.setattr(recurrence.chunk, "has_compiler", lambda: False)
 
 
+@pytest.fixture(autouse=True)
+def whatever_else_runs_here(monkeypatch):
+    monkeypatch.setattr(stage, "BUSY", math.inf)
+
+
 def rows(*names, **options):
     return list(compare(list(names), CPU, rounds=1, length=4, apart=False, **options))
 
@@ -137,6 +142,13 @@ def test_a_population_takes_the_steps_of_its_members(name):
     recurrence.population_step(models, task, x, y)()
     assert all(torch.equal(old, new) for old, new in zip(before, models[1].parameters(), strict=True))
     assert recurrence.prepare_population(name, "eager", CPU, 2, 4)() is None
+
+
+def test_a_ratio_beside_a_disturbed_reference_says_so(monkeypatch):
+    monkeypatch.setattr(stage, "BUSY", 1.4)
+    monkeypatch.setattr(stage, "side_by_side", lambda *_: (1.0, 50.0))
+    _, row = rows("gru", REFERENCE)[:2]
+    assert row.ratio == 0.02 and "busy" in row.note and "repeat" in row.note
 
 
 def test_a_process_apart_gives_the_same_row():
