@@ -145,7 +145,7 @@ def test_a_population_takes_the_steps_of_its_members(name):
 
 
 def test_a_ratio_beside_a_disturbed_reference_says_so(monkeypatch):
-    monkeypatch.setattr(stage, "BUSY", 1.4)
+    monkeypatch.setattr(stage, "BUSY", 2.0)
     monkeypatch.setattr(stage, "side_by_side", lambda *_: (1.0, 50.0))
     _, row = rows("gru", REFERENCE)[:2]
     assert row.ratio == 0.02 and "busy" in row.note and "repeat" in row.note
