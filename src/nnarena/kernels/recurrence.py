@@ -4,7 +4,8 @@
     fused      the whole loop in one kernel, the way back in another (CUDA, float32)
     compiled   ten steps in one call of machine code (`chunk`; a CPU with a C++ compiler)
 
-`auto` takes the fastest that is there. What cannot be compiled runs eagerly, and one line in the log says why.
+`auto` takes the fastest that is there. A step that cannot be in one kernel is several (`steps`); one that cannot even
+be traced runs eagerly. One line in the log says why.
 """
 
 from __future__ import annotations
