@@ -237,6 +237,15 @@ def test_a_name_from_one_grid_does_not_enter_the_others():
     assert cells(TWO.narrowed(parse_choices(["cell"]), [], [])) == {("cell", "lstm", "adam")}
 
 
+def test_other_options_add_to_those_of_the_study_where_it_lists_the_name():
+    study = TWO.narrowed(parse_choices(["memory[samples=9]"]), parse_choices(["gru"]), parse_choices(["adam"]))
+    assert {cell[0] for cell in cells(study)} == {"memory[length=5,samples=9]"}
+    assert cells(TWO.narrowed(parse_choices(["cell[length=7]"]), [], [])) == {("cell[length=7]", "lstm", "adam")}
+    assert {cell[0] for cell in cells(TWO.narrowed(parse_choices(["memory[length=6]"]), [], []))} == {
+        "memory[length=6]"
+    }
+
+
 def test_a_foreign_name_joins_every_grid():
     study = TWO.narrowed([], parse_choices(["transformer"]), [])
     assert {cell[:2] for cell in cells(study)} == {

@@ -51,7 +51,15 @@ CELLS = {
     "memory_cell": ("memory_cell", "layer", "cell"),
 }
 FEW, MANY = 1, 2048  # sequences
-HEAVY = ("ct_rnn", "lstm", "gru", "ct_gru", "ode_lstm", "unitary_rnn")  # whose kernels are others for many sequences
+HEAVY = (
+    "memory_augmented_transformer",
+    "ct_rnn",
+    "lstm",
+    "gru",
+    "ct_gru",
+    "ode_lstm",
+    "unitary_rnn",
+)  # whose kernels are others for many sequences
 
 
 class Job(NamedTuple):

@@ -25,9 +25,12 @@ SHARED = 227 * 1024  # bytes that a program may have on sm_90
 # Bytes of stack a thread that are accepted: a fifth above what `python tests/kernels/sm90.py` says with Triton 3.9, or
 # eight bytes. All others have none: what they hold stays in registers.
 STACK = {
-    ("memory_augmented_transformer", "backward", FEW): 3072,
-    ("memory_augmented_transformer", "forward", FEW): 616,
-    ("memory_augmented_transformer", "inference", FEW): 560,
+    ("memory_augmented_transformer", "backward", FEW): 1280,
+    ("memory_augmented_transformer", "forward", FEW): 1144,
+    ("memory_augmented_transformer", "inference", FEW): 1000,
+    ("memory_augmented_transformer", "backward", MANY): 1320,
+    ("memory_augmented_transformer", "forward", MANY): 1220,
+    ("memory_augmented_transformer", "inference", MANY): 1030,
     ("dnc", "backward", FEW): 712,
     ("dnc", "forward", FEW): 32,
     ("ct_rnn", "backward", MANY): 552,
@@ -102,7 +105,8 @@ def environment(**more: str) -> dict[str, str]:
 def test_a_kernel_compiles_and_fits(job, measured):
     found = measured.get(job, {"error": "nobody was left to compile it"})
     assert "error" not in found, found["error"]
-    assert found["rows"] == (16 if job.sequences == MANY else 1)
+    few, many = (4, 8) if job.cell == "memory_augmented_transformer" else (1, 16)
+    assert found["rows"] == (many if job.sequences == MANY else few)
     assert found["shared"] <= SHARED
     assert found["direct"], "what threads read and write in twos is not spread as the matrix units spread it"
     assert found["stack"] <= STACK.get(job, 0)

@@ -10,10 +10,9 @@ from kernel_helpers import assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 
 from nnarena.kernels import chunk, recurrence
-from nnarena.kernels.plan import STEPS, takes_steps
 from nnarena.kernels.runtime import Loop
 from nnarena.kernels.steps import Steps
-from nnarena.nn import LSTM, MemoryAugmentedTransformer, Recurrent
+from nnarena.nn import LSTM, Recurrent
 
 pytestmark = pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
 
@@ -104,13 +103,6 @@ def test_what_torch_cannot_compile_runs_eagerly(caplog, monkeypatch):
     layer.backend = "eager"
     assert torch.equal(output, layer(x)[0])
     assert "eagerly" in caplog.text and "no registers left" in caplog.text
-
-
-def test_matrices_that_meet_weights_take_steps_when_there_are_many():
-    layer = MemoryAugmentedTransformer(2, 1, rows=4, columns=4, d_model=16, dim_feedforward=16, backend="fused")
-    loop = loop_of(layer)
-    assert takes_steps(loop.traced, STEPS) and not takes_steps(loop.traced, STEPS - 1)
-    assert not takes_steps(loop_of(make("lstm")).traced, 10 * STEPS)
 
 
 def loop_of(layer):

@@ -110,7 +110,7 @@ def test_its_block_is_the_attention_of_the_transformer():
     constants, state = layer.constants(), some_memory(layer)
     z = torch.cat(
         [
-            layer.project(constants, inputs(1), None),
+            layer.project(constants, inputs(1), None)[0],
             torch.nn.functional.linear(state, constants.memory_weight) + constants.memory_places,
         ],
         1,

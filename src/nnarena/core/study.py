@@ -111,7 +111,10 @@ class Study:
         return replace(self, seeds=self.seeds if seeds is None else seeds, protocol=protocol)
 
     def narrowed(self, tasks: list[Choice], models: list[Choice], optimizers: list[Choice]) -> Study:
-        """Only the named part of the study; a name that the study does not list joins all its grids."""
+        """Only the named part of the study; a name that the study does not list joins all its grids.
+
+        Options add to those of the study: `activity[source=watch]` is its activity, with another source.
+        """
         asked = dict(zip(GRID_KEYS, (tasks, models, optimizers), strict=True))
         grids = [
             Grid(**{key: self._part(key, getattr(grid, key), names) for key, names in asked.items()})
@@ -126,13 +129,15 @@ class Study:
     def _part(self, key: str, listed: tuple[Choice, ...], asked: list[Choice]) -> tuple[Choice, ...]:
         if not asked:
             return listed
-        everywhere = [choice for grid in self.grids for choice in getattr(grid, key)]
-        part = []
+        known = {choice.ref for grid in self.grids for choice in getattr(grid, key)}
+        part: list[Choice] = []
         for choice in asked:
-            same = [item for item in listed if item == choice or (item.ref == choice.ref and not choice.options)]
-            foreign = all(item.ref != choice.ref or choice.options for item in everywhere)
-            part += same or ([choice] if foreign else [])
-        return tuple(part)
+            same = [item for item in listed if item.ref == choice.ref]
+            if choice.options and choice in same:
+                same = [choice]
+            merged = [Choice(item.ref, {**item.options, **choice.options}) for item in same]
+            part += merged if choice.ref in known else [choice]
+        return tuple(dict.fromkeys(part))
 
     def as_dict(self) -> dict[str, Any]:
         """The request as `study.toml` keeps it."""

@@ -7,6 +7,7 @@ Memory, by name:
     pull       the gradient of every output            end0 …     the last state, and on the way back its gradient
     du0 …      gradients of the inputs                 dstart0 …  of the first state
     dc0 …      of the constants, one part a program    left0 …, right0 …   factors of those that are products
+    terms0 …   of those that are sums over rows
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import torch
 from torch.fx import Node
 
 from nnarena.kernels.emit import emit
-from nnarena.kernels.graph import name_of, shape_of
+from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
-from nnarena.kernels.partition import Outer, factors, over_rows, worth_saving
+from nnarena.kernels.partition import Outer, addends, factors, over_rows, worth_saving
 from nnarena.kernels.plan import Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
 from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Value
@@ -56,6 +57,15 @@ class Gemm:
 
 
 @dataclass(frozen=True)
+class Total:
+    """A gradient of a constant that is a sum over samples, steps and the rows that a sample has."""
+
+    constant: int
+    terms: Place
+    width: int  # of a row
+
+
+@dataclass(frozen=True)
 class Text:
     """A kernel as it is written down: its source, the memory it is called with, and how many warps run it."""
 
@@ -74,6 +84,7 @@ class Compiled:
     shapes: dict[str, tuple[int, ...]]
     output: str  # where the output lies: in memory of its own, or in the history of a part of the state
     gemms: list[Gemm]
+    totals: list[Total]
     plan: Plan
 
 
@@ -87,6 +98,9 @@ class Builder:
         self.traced, self.signature, self.plan = traced, signature, plan
         self.saved: dict[Node, Source] = {}
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
+        self.gemms: list[Gemm] = []
+        self.totals: list[Total] = []
+        self.known_forward = set(unreached(traced.graph, {*traced.pull_state, traced.pull_output}))
         self.savable = worth_saving(traced, plan.save)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
@@ -98,11 +112,13 @@ class Builder:
 
     def build(self) -> Compiled:
         # the way back first: it says what the way forward has to save
-        backward, gemms = self._settled(self._backward)
+        backward = self._settled(self._backward)
         forward = self._settled(lambda cuts: self._forward(cuts, training=True))
         inference = self._settled(lambda cuts: self._forward(cuts, training=False))
         texts = [self._text(kernel) for kernel in (forward, inference, backward)]
-        return Compiled(*texts, shapes=self.shapes, output=self.output, gemms=gemms, plan=self.plan)
+        return Compiled(
+            *texts, shapes=self.shapes, output=self.output, gemms=self.gemms, totals=self.totals, plan=self.plan
+        )
 
     def _text(self, kernel: Kernel) -> Text:
         warps = warps_for(needed_tiles(kernel), self.plan.rows, self.plan.warps)
@@ -209,9 +225,9 @@ class Builder:
             kernel.stores += self._stores(reader, kernel, node, source)
         return kernel
 
-    def _backward(self, cuts: Cuts) -> tuple[Kernel, list[Gemm]]:
+    def _backward(self, cuts: Cuts) -> Kernel:
         traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
-        self.saved, self.written = {}, {}
+        self.saved, self.written, self.gemms, self.totals = {}, {}, [], []
         carries = [self._carry(f"pull{part}", part, cuts) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
@@ -228,9 +244,10 @@ class Builder:
             if node is not None:
                 memory = self._of_steps(f"du{place}", self.signature.inputs[place])
                 kernel.stores += self._stores(reader, kernel, node, memory)
-        return kernel, self._constant_gradients(reader, kernel)
+        self._constant_gradients(reader, kernel)
+        return kernel
 
-    def _constant_gradients(self, reader: Reader, kernel: Kernel) -> list[Gemm]:
+    def _constant_gradients(self, reader: Reader, kernel: Kernel) -> None:
         """Sums that the program carries while there is room for them; products afterwards for the large ones."""
         wanted = [
             (math.prod(shape_of(node)), place, node)
@@ -238,11 +255,16 @@ class Builder:
             if node is not None and name_of(node) != "zeros_like"
         ]
         room = self.plan.held - sum(size for size, _, node in wanted if len(shape_of(node)) > 1)
-        gemms: list[Gemm] = []
         for size, place, node in sorted(wanted, key=lambda each: each[:2]):
             outers = factors(node)
             if outers and size > room:
-                gemms += self._gemms(reader, kernel, place, outers)
+                self.gemms += self._gemms(reader, kernel, place, outers)
+                continue
+            terms = addends(node) if self.plan.matrices else []
+            if terms:
+                self.totals += [
+                    Total(place, self._factor(reader, kernel, "terms", [term]), shape_of(term)[-1]) for term in terms
+                ]
                 continue
             source = Source(f"dc{place}", shape_of(node), rows=False, time=False)
 
@@ -254,7 +276,6 @@ class Builder:
                 self.shapes[source.name] = source.shape
                 kernel.sums += sums
                 room -= size
-        return gemms
 
     def _gemms(self, reader: Reader, kernel: Kernel, place: int, outers: list[Outer]) -> list[Gemm]:
         """One product for all terms of a sum that are alike: their factors lie side by side.
@@ -263,7 +284,7 @@ class Builder:
         """
         alike: dict[Any, list[Outer]] = {}
         for number, outer in enumerate(outers):
-            known = self._where_it_lies(outer.left) and self._where_it_lies(outer.right)
+            known = self._where_it_lies(reader, outer.left) and self._where_it_lies(reader, outer.right)
             key = (own_shape(outer.left), own_shape(outer.right), outer.turned, outer.scale, number if known else -1)
             alike.setdefault(key, []).append(outer)
         gemms = []
@@ -275,30 +296,44 @@ class Builder:
 
     def _factor(self, reader: Reader, kernel: Kernel, side: str, nodes: list[Node]) -> Place:
         """The memory that holds one factor of a product, or several side by side."""
-        if len(nodes) == 1 and (known := self._where_it_lies(nodes[0])) is not None:
+        if len(nodes) == 1 and (known := self._where_it_lies(reader, nodes[0])) is not None:
             return known
+        if len(nodes) == 1 and self.plan.matrices and nodes[0] in self.known_forward:
+            return self._saved_for_later(nodes[0])
         name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
         place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         if len(nodes) == 1:
             memory = self._of_steps(name, shape)
             kernel.stores += self._stores(reader, kernel, nodes[0], memory)
-            self.written[nodes[0]] = place
+            self.written[unshaped(nodes[0])] = place
             return place
         memory = self._of_steps(name, (len(nodes), *shape))
         for number, node in enumerate(nodes):
             kernel.stores += self._stores(reader, kernel, node, memory, number)
         return place
 
-    def _where_it_lies(self, node: Node) -> Place | None:
+    def _saved_for_later(self, node: Node) -> Place:
+        """A factor that the way forward computes in any case, and writes."""
+        name, shape = f"saved{len(self.saved)}", own_shape(node)
+        self.saved[node] = self._of_steps(name, shape)
+        self.written[unshaped(node)] = place = Place(name, rows=math.prod(shape[:-1]))
+        return place
+
+    def _where_it_lies(self, reader: Reader, node: Node) -> Place | None:
         """The memory that holds a node anyway; its numbers, in whatever shape."""
         if shape_of(node)[0] == 1:
             for place, gradient in enumerate(self.traced.grad_inputs):
                 for start, part in enumerate_parts(gradient):
                     if unshaped(part) is unshaped(node):
                         return Place(f"du{place}", start)
-        if node in self.traced.state:
-            return Place(f"hist{self.traced.state.index(node)}")
-        return self.written.get(node)
+        same, rows = unshaped(node), math.prod(own_shape(node)[:-1])
+        if same in self.traced.state:
+            return Place(f"hist{self.traced.state.index(same)}", rows=rows)
+        for savable in self.savable if self.plan.matrices else ():
+            memory = reader.leaves.get(savable) if same is unshaped(savable) else None
+            if isinstance(memory, Source):
+                return Place(memory.name, rows=rows)
+        return self.written.get(same)
 
 
 class Saving(dict[Node, Source | Carry]):
@@ -310,7 +345,7 @@ class Saving(dict[Node, Source | Carry]):
 
     def get(self, node: Node, default: Any = None) -> Any:
         if node in self.builder.savable and node not in self:
-            memory = self.builder._of_steps(f"saved{len(self.builder.saved)}", shape_of(node)[1:])
+            memory = self.builder._of_steps(f"saved{len(self.builder.saved)}", own_shape(node))
             self.builder.saved[node] = self[node] = memory
         return super().get(node, default)
 
@@ -350,8 +385,8 @@ def enumerate_parts(node: Node | None) -> list[tuple[int, Node]]:
 
 
 def unshaped(node: Node) -> Node:
-    """The node that this is a view of, with the same numbers in the same order."""
-    while name_of(node) in ("view", "_unsafe_view", "reshape"):
+    """The node that this is a view or a copy of, with the same numbers in the same order."""
+    while name_of(node) in ("view", "_unsafe_view", "reshape", "clone"):
         node = node.args[0]  # type: ignore[assignment]
     return node
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.index import Axis, Index
 from nnarena.kernels.kernel import Kernel, Sum, arguments, axes_of, name_of, needed_tiles
-from nnarena.kernels.schedule import ahead, together
+from nnarena.kernels.schedule import ahead, read_again, soon, together
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
@@ -18,7 +18,7 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import fetch, product, put, sigmoid, tanh
+from nnarena.kernels.maths import fetch, product, put, sigmoid, spread, tanh
 
 '''
 
@@ -35,6 +35,7 @@ class Writer:
         self.lines: list[str] = []
         self.indent = 1
         self.written: set[int] = set()  # stores
+        self.spread: set[tuple[int, ...]] = set()  # sizes of tiles that are read or written in twos
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -43,6 +44,9 @@ class Writer:
         kernel, needed = self.kernel, needed_tiles(self.kernel)
         names = arguments(kernel)
         tiles = together([tile for tile in self.program.tiles if tile in needed])
+        if self.plan.matrices:
+            tiles = soon(tiles)
+        again = read_again(tiles) if self.plan.matrices else set()
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join([*names, "T", "B", "precision: tl.constexpr", "direct: tl.constexpr"])
@@ -55,7 +59,7 @@ class Writer:
         else:
             self.line("row = seed * B + tl.program_id(0)")
         for tile in tiles:
-            if tile.steady:
+            if tile.steady and tile not in again:
                 self.compute(tile)
         for held in kernel.held:
             self.line(
@@ -65,7 +69,8 @@ class Writer:
                 self.stored(*held.first, name_of(held.carry, held.piece), held.axes, time="0")
         for number, total in enumerate(kernel.sums):
             self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
-        moving, placed = ahead(tiles, room=AHEAD * self.threads)
+        here = len(self.lines)
+        moving, placed = ahead(tiles, AHEAD * self.threads, again)
         for tile in moving:
             self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
         self.line("for step in range(T):")
@@ -103,6 +108,10 @@ class Writer:
             if self.program.batch in self.sum_axes(total):
                 text = f"tl.sum({text}, 0)"
             self.stored_sum(total, text)
+        self.lines[here:here] = [
+            f"    {'like_' + '_'.join(map(str, sizes))} = spread({', '.join(map(str, sizes))})"
+            for sizes in sorted(self.spread)
+        ]
         return "\n".join(self.lines)
 
     def write(self, tile: Tile | None = None) -> None:
@@ -126,6 +135,8 @@ class Writer:
                 text = self.reduction(tile)
             case "dot":
                 text = self.dot(tile)
+            case "dots":
+                text = self.dots(tile)
             case "equals":
                 axis, start = tile.detail
                 place = self.along(axis, tile.axes)
@@ -151,6 +162,25 @@ class Writer:
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
+
+    def dots(self, tile: Tile) -> str:
+        left, right = tile.args
+        rows, inner, columns = tile.detail
+        a, b = self.matrices(left, rows, inner, inner), self.matrices(right, inner, columns, inner)
+        text = f"product({a}, {b}, precision)"
+        if len(rows) == 1 and len(columns) == 1:
+            return text
+        return f"tl.reshape({text}, {self.shape((self.program.batch, *rows, *columns))})"
+
+    def matrices(self, ref: Ref, rows: tuple[Axis, ...], columns: tuple[Axis, ...], inner: tuple[Axis, ...]) -> str:
+        """A matrix for every sample."""
+        text = self.masked(ref, inner, "0.0")
+        order = tuple(ref.axes.index(axis) for axis in (self.program.batch, *rows, *columns))
+        if order != tuple(range(len(order))):
+            text = f"tl.permute({text}, {order})"
+        if len(rows) == 1 and len(columns) == 1:
+            return text
+        return f"tl.reshape({text}, ({self.rows}, {padded(rows)}, {padded(columns)}))"
 
     def matrix(self, ref: Ref, rows: tuple[Axis, ...], columns: tuple[Axis, ...], inner: tuple[Axis, ...]) -> str:
         text = self.masked(ref, inner, "0.0")
@@ -255,9 +285,13 @@ class Writer:
         often = source.time and time in ("t", "later")
         if self.rows == 1 or len(axes) < 2 or not often or not in_twos(source, index):
             return None
+        sizes = [axis.pad for axis in axes]
         for held in self.kernel.held:
-            if [axis.pad for axis in self.with_rows(held.axes)] == [axis.pad for axis in axes]:
+            if [axis.pad for axis in self.with_rows(held.axes)] == sizes:
                 return name_of(held.carry, held.piece)
+        if self.plan.matrices and len(sizes) == 3:
+            self.spread.add(tuple(sizes))
+            return "like_" + "_".join(map(str, sizes))
         return None
 
     def loaded(self, source: Source, index: Index, axes: tuple[Axis, ...], live: bool) -> str:

@@ -32,18 +32,37 @@ def product(a, b, precision: tl.constexpr):
     """a @ b. With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up.
 
     The sums of large, middle and small products are kept apart: each is a chain of additions that waits for nobody.
+    With 64 rows, four warps multiply at once, and wait for the end of every product: there two make one.
     """
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)
-        small = tl.dot(a2, b2)
-        small = tl.dot(a1, b3, small)
-        small = tl.dot(a3, b1, small)
-        middle = tl.dot(a1, b2)
-        middle = tl.dot(a2, b1, middle)
-        return tl.dot(a1, b1) + (middle + small)
+        if len(a.shape) == 2 and a.shape[0] >= 64:
+            large = below(b1, b2)
+            result = tl.dot(beside(a3, a1), below(b1, b3))
+            result = tl.dot(beside(a2, a1), large, result)
+            return tl.dot(beside(a1, a2), large, result)
+        else:
+            small = tl.dot(a2, b2)
+            small = tl.dot(a1, b3, small)
+            small = tl.dot(a3, b1, small)
+            middle = tl.dot(a1, b2)
+            middle = tl.dot(a2, b1, middle)
+            return tl.dot(a1, b1) + (middle + small)
     else:
         return tl.dot(a, b, input_precision=precision)
+
+
+@triton.jit
+def beside(a, b):
+    """(M, 2K): two matrices side by side."""
+    return tl.reshape(tl.permute(tl.join(a, b), (0, 2, 1)), (a.shape[0], 2 * a.shape[1]))
+
+
+@triton.jit
+def below(a, b):
+    """(2K, N): two matrices, the second below the first."""
+    return tl.reshape(tl.permute(tl.join(a, b), (2, 0, 1)), (2 * a.shape[0], a.shape[1]))
 
 
 @triton.jit
@@ -113,3 +132,10 @@ def put(pointer, value, mask, like, direct: tl.constexpr):
         )
     else:
         tl.store(pointer, value, mask=mask)
+
+
+@triton.jit
+def spread(ROWS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr):
+    """A tile that is spread over the threads as a product of matrices is."""
+    a, b = tl.zeros((ROWS * INNER, 16), tl.bfloat16), tl.zeros((16, WIDTH), tl.bfloat16)
+    return tl.reshape(tl.dot(a, b), (ROWS, INNER, WIDTH))

@@ -7,6 +7,7 @@ steps instead of a sum that every program carries along.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,23 +22,30 @@ from nnarena.kernels.views import VIEWS
 
 
 def worth_saving(traced: Traced, least: int) -> set[Node]:
-    """Products over at least so many numbers on the way forward, each with what is added to it."""
+    """Products over at least so many numbers on the way forward, each with what is added to it and its relu."""
     forward = unreached(traced.graph, {*traced.pull_state, traced.pull_output})
     found = set()
     for node in forward:
         if name_of(node) not in ("mm", "addmm", "bmm"):
             continue
-        if shape_of(node.args[-2])[-1] < least or shape_of(node)[0] != 1:
+        if shape_of(node.args[-2])[-1] < least or len(shape_of(node)) != 2:
             continue
-        while (user := _only_user(node)) in forward and name_of(user) == "add" and shape_of(user) == shape_of(node):
+        several = shape_of(node)[0] > 1  # rows, which are given a shape of their own before they are used
+        while (user := _next(node, several)) in forward and name_of(user) in ("add", "relu"):
+            if math.prod(shape_of(user)) != math.prod(shape_of(node)):
+                break
             node = user
         found.add(node)
     return found
 
 
-def _only_user(node: Node) -> Any:
+def _next(node: Node, past_views: bool) -> Any:
+    """The one node that needs this one, or that which needs what is a view of it."""
     users = list(node.users)
-    return users[0] if len(users) == 1 else None
+    if len(users) != 1:
+        return None
+    is_view = past_views and name_of(users[0]) in ("view", "_unsafe_view")
+    return _next(users[0], True) if is_view else users[0]
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,20 @@ def factors(node: Any) -> list[Outer]:
             return one + other if one and other else []
         case "mm" if name_of(node.args[0]) in ("t", "transpose", "permute"):
             return [Outer(node.args[0].args[0], node.args[1])]
+        case _:
+            return []
+
+
+def addends(node: Any) -> list[Node]:
+    """What a gradient is a sum of, over the samples and the rows that each of them has; none if it is no such sum."""
+    match name_of(node):
+        case "view" | "t" if name_of(node.args[0]) == "sum" and len(shape_of(node)) == len(shape_of(node.args[0])) - 1:
+            return addends(node.args[0])
+        case "add" if all(isinstance(arg, Node) for arg in node.args):
+            one, other = (addends(arg) for arg in node.args)
+            return one + other if one and other else []
+        case "sum" if list(node.args[1]) == [*range(len(node.args[1]))]:
+            return [node.args[0]]
         case _:
             return []
 

@@ -21,8 +21,8 @@ from nnarena.kernels.trace import Signature, Traced
 HEAVY = 8_192  # weights
 LIGHT = 4_096
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
+PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
 VERY_MANY = 4_096  # from which on it pays for every cell
-STEPS = 512  # from which on samples that are matrices are better served step by step
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Plan:
     save       products over at least so many numbers are saved on the way forward; others are computed again
     held       numbers of weights and of their gradients together that a program can hold
     singles    up to this size, a dimension is taken apart into single numbers
+    matrices   whether a sample is a matrix that meets weights
     """
 
     rows: int = 16
@@ -41,6 +42,7 @@ class Plan:
     save: int = 48
     held: int = 24_000
     singles: int = 1
+    matrices: bool = False
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -71,8 +73,11 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         if len(shape) > 1 and gradient is not None and name_of(gradient) != "zeros_like"
     )
     nodes = list(traced.graph.nodes)
-    if has_rows(traced):
-        return Plan(rows=1, warps=8, precision=precision, held=0)
+    if tokens := rows_of_a_sample(traced):
+        tokens = power_of_two(tokens)
+        together = 128 if sequences >= PLENTY else 64  # rows that four or eight warps multiply at once
+        rows = max(1, min(16, together // tokens))
+        return Plan(rows, max(4, rows * tokens // 16), precision, save=16, held=0, matrices=True)
     alone = any(name_of(node) == "bmm" for node in nodes)
     if not alone and (sequences >= MANY and weights >= HEAVY):
         # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
@@ -85,28 +90,19 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     return Plan(rows=1, warps=4 if weights < 17_000 else 8, precision=precision, save=16)
 
 
-def takes_steps(traced: Traced, sequences: int) -> bool:
-    """Whether one step after the other is faster than one kernel for all.
-
-    A sample that is a matrix, and meets weights, keeps a processor busy alone; many wait for each other, while torch
-    multiplies the rows of all samples at once.
-    """
-    return sequences >= STEPS and has_rows(traced)
+def rows_of_a_sample(traced: Traced) -> int:
+    """How many rows a sample has that is a matrix and multiplied by weights; none if it is a vector."""
+    return max((_rows_that_meet_weights(node, traced) for node in traced.graph.nodes), default=0)
 
 
-def has_rows(traced: Traced) -> bool:
-    """Whether a sample is a matrix that is multiplied by weights."""
-    return any(_meets_weights_as_a_matrix(node, traced) for node in traced.graph.nodes)
-
-
-def _meets_weights_as_a_matrix(node: Node, traced: Traced) -> bool:
-    """A product whose left side has several rows a sample, and whose right side is a constant."""
+def _rows_that_meet_weights(node: Node, traced: Traced) -> int:
+    """The rows of the left side of a product whose right side is a constant, if they are several."""
     if name_of(node) != "mm":
-        return False
+        return 0
     left, right = node.args
     while isinstance(right, Node) and name_of(right) in ("t", "transpose", "permute"):
         right = right.args[0]
-    return right in traced.constants and shape_of(left)[0] > 1
+    return shape_of(left)[0] if right in traced.constants and shape_of(left)[0] > 1 else 0
 
 
 def warps_for(tiles: Iterable[Tile], rows: int, most: int) -> int:

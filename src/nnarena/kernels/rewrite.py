@@ -55,7 +55,7 @@ class Reader:
         leaf = self.leaves.get(node)
         if isinstance(leaf, Source):
             # the batch dimension of what a sample has, which is one, is not in the shape of a source
-            return self.program.load(leaf, index[1:] if leaf.rows else index)
+            return self.program.load(leaf, index[len(index) - len(leaf.shape) :])
         if isinstance(leaf, Carry):
             return self._carried(leaf, index[1:])
         name = name_of(node)
@@ -170,7 +170,7 @@ class Piece(NamedTuple):
 def _over(todo: list[Piece], body: Callable[[Affine, tuple[Axis, ...]], T]) -> list[tuple[Piece, T]]:
     done: list[tuple[Piece, T]] = []
     while todo:
-        piece = todo.pop(0)
+        piece = todo.pop(todo.index(min(todo, key=lambda piece: piece.offset)))
         axes = [Axis(size, piece.pad) for size, _ in piece.parts]
         terms = [(axis, stride) for axis, (size, stride) in zip(axes, piece.parts, strict=True) if size > 1]
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import math
 import os
 import re
 import tempfile
@@ -22,7 +23,7 @@ from torch import Tensor
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Place, Text, compile_step
 from nnarena.kernels.gemm import product_over_steps
-from nnarena.kernels.plan import Plan, make_plan, takes_steps
+from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.steps import Steps
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace
 
@@ -57,7 +58,7 @@ class Loop:
         """What suits these tensors; of the kernels, those for few sequences need the least memory on the chip."""
         seeds, batch = tensors[self.counts[0]].shape[:2]
         device = tensors[self.counts[0]].device
-        if self.reason or (device.type == "cuda" and takes_steps(self.traced, seeds * batch)):
+        if self.reason:
             return self.steps
         for sequences in (seeds * batch, 1):
             if (kernels := self.at(sequences)).fit(device, self.signature):
@@ -125,6 +126,11 @@ class Kernels:
         memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
         self._launch(compiled.backward, "backward", memory)
         gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
+
+        def add(constant: int, part: Tensor) -> None:
+            known = gradients.get(f"dc{constant}")
+            gradients[f"dc{constant}"] = part if known is None else known + part
+
         for gemm in compiled.gemms:
             sizes = compiled.shapes[f"c{gemm.constant}"]
             left, right = (
@@ -132,9 +138,11 @@ class Kernels:
                 for place, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
             )
             left, right = (right, left) if gemm.turned else (left, right)
-            product = gemm.scale * product_over_steps(left, right, self.plan.precision)
-            known = gradients.get(f"dc{gemm.constant}")
-            gradients[f"dc{gemm.constant}"] = product if known is None else known + product
+            add(gemm.constant, gemm.scale * product_over_steps(left, right, self.plan.precision))
+        for total in compiled.totals:
+            sizes = compiled.shapes[f"c{total.constant}"]
+            rows = _factor(memory, total.terms, total.width).sum((1, 2)).flatten(1)
+            add(total.constant, rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes))
         constants, inputs, state = self.counts
         return [
             *(gradients.get(f"dc{i}") for i in range(constants)),
@@ -181,10 +189,23 @@ class Kernels:
 
 
 def is_direct(code: str) -> bool:
-    """Whether all that a kernel reads and writes in twos is spread over the threads as the matrix units spread it."""
-    spread = set(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<", code, re.MULTILINE))
+    """Whether all that a kernel reads and writes in twos is so spread over the threads that one has both of them.
+
+    As the matrix units spread their results, for example, or views of those.
+    """
+    layouts = dict(re.findall(r"^(#\w+) = #ttg\.(\w+<.*)", code, re.MULTILINE))
     twos = [line for line in code.splitlines() if ".global.v2" in line]
-    return all(set(re.findall(r"tensor<[^>]*?, (#\w+)>", line)) <= spread for line in twos)
+    used = {name for line in twos for name in re.findall(r"tensor<[^>]*?, (#\w+)>", line)}
+    return all(_has_pairs(layouts.get(name, "")) for name in used)
+
+
+def _has_pairs(layout: str) -> bool:
+    """Whether a thread has neighbours along the last dimension one after the other."""
+    if layout.startswith("blocked"):
+        sizes, order = (re.search(rf"{key} = \[([\d, ]+)\]", layout) for key in ("sizePerThread", "order"))
+        numbers = [[int(number) for number in match[1].split(",")] for match in (sizes, order) if match]
+        return numbers[0][-1] % 2 == 0 and numbers[1][0] == len(numbers[0]) - 1
+    return bool(re.match(r"nvidia_mma|linear<\{register = \[\[(0, )*1\]", layout))
 
 
 def _sizes(memory: dict[str, Tensor]) -> tuple[int, int, int]:

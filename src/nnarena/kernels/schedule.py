@@ -38,6 +38,45 @@ def together(tiles: list[Tile]) -> list[Tile]:
     return list(order)
 
 
+def soon(tiles: list[Tile]) -> list[Tile]:
+    """The same tiles, with those moved forward that make room: what they are made of is needed by nobody else.
+
+    Terms of a sum are added up as they come, and what is only written is computed while its parts are at hand.
+    """
+    users: dict[Tile, set[Tile]] = {tile: set() for tile in tiles}
+    for tile in tiles:
+        for arg in tile.args:
+            if isinstance(arg, Ref):
+                users[arg.tile].add(tile)
+    order: dict[Tile, None] = {}
+
+    def makes_room(tile: Tile) -> bool:
+        args = {arg.tile for arg in tile.args if isinstance(arg, Ref)}
+        if tile.steady or tile.op == "load" or not args or not all(arg in order or arg.steady for arg in args):
+            return False
+        freed = sum(padded(arg.axes) for arg in args if not arg.steady and users[arg] <= {*order, tile})
+        return freed >= (padded(tile.axes) if users[tile] else 0)
+
+    def put(tile: Tile) -> None:
+        order.setdefault(tile)
+        todo = [tile]
+        while todo:
+            placed = todo.pop()
+            touched = {
+                user for arg in (placed, *(a.tile for a in placed.args if isinstance(a, Ref))) for user in users[arg]
+            }
+            for other in sorted(touched - order.keys(), key=number.__getitem__):
+                if makes_room(other):
+                    order.setdefault(other)
+                    todo.append(other)
+
+    number = {tile: place for place, tile in enumerate(tiles)}
+    for tile in tiles:
+        if tile not in order:
+            put(tile)
+    return list(order)
+
+
 def _unplaced(tile: Tile, placed: Container[Tile]) -> list[Tile]:
     """A tile and all it depends on that has no place yet, what comes first in front."""
     found: dict[Tile, None] = {}
@@ -54,7 +93,16 @@ def _unplaced(tile: Tile, placed: Container[Tile]) -> list[Tile]:
     return list(found)
 
 
-def ahead(tiles: list[Tile], room: int) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
+def read_again(tiles: list[Tile]) -> set[Tile]:
+    """Constants that a step adds or multiplies by, number for number: there may be more than a thread can hold."""
+    found = {tile for tile in tiles if tile.op == "load" and tile.steady}
+    for tile in tiles:
+        if tile.steady or tile.op in ("dot", "dots"):
+            found -= {arg.tile for arg in tile.args if isinstance(arg, Ref)}
+    return found
+
+
+def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
     """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
     numbers; the rest at the start of the step, or two products ahead.
 
@@ -65,17 +113,18 @@ def ahead(tiles: list[Tile], room: int) -> tuple[list[Tile], dict[Tile, list[Til
         for arg in tile.args:
             if isinstance(arg, Ref):
                 first.setdefault(arg.tile, place)
-    products = [place for place, tile in enumerate(tiles) if tile.op == "dot" and not tile.steady]
+    products = [place for place, tile in enumerate(tiles) if tile.op in ("dot", "dots") and not tile.steady]
     start = next((tile for tile in tiles if not tile.steady and tile.op != "load"), None)
     early: list[Tile] = []
     placed: dict[Tile, list[Tile]] = {}
     for tile in sorted(
-        (tile for tile in tiles if tile.op == "load" and not tile.steady), key=lambda t: first.get(t, 0)
+        (tile for tile in tiles if tile.op == "load" and (not tile.steady or tile in again)),
+        key=lambda t: first.get(t, 0),
     ):
         before = [place for place in products if place < first.get(tile, 0)]
         if len(before) >= 3:
             placed.setdefault(tiles[before[-2]], []).append(tile)
-        elif (room := room - padded(tile.axes)) >= 0 or start is None:
+        elif start is None or (tile not in again and (room := room - padded(tile.axes)) >= 0):
             early.append(tile)
         else:
             placed.setdefault(start, []).append(tile)

@@ -70,7 +70,7 @@ class Carry:
 
 @dataclass(eq=False)
 class Tile:
-    """op      load, carry, map, sum, max, dot or equals
+    """op      load, carry, map, sum, max, dot, dots (one for each sample) or equals
     args    Refs and plain numbers
     axes    as they were called when the tile was made
     detail  what the operation needs to know besides
@@ -277,6 +277,10 @@ class Program:
             for axis in rows:
                 if axis in columns and axis is not self.batch and whole and padded(inner) >= 16:
                     raise Straddle(axis, 1)  # one product for each of what both sides share, such as heads
+            if whole and self.batch in rows and self.batch in columns:
+                batched = self._product_of_each(left, right, inner)
+                if batched is not None:
+                    return batched
             if whole and not set(rows) & set(columns):
                 groups = (rows, inner, columns)
                 if all(padded(group) >= 16 for group in groups):
@@ -294,6 +298,22 @@ class Program:
                     return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
         left, right = self._lying(left, inner), self._lying(right, inner)
         return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
+
+    def _product_of_each(self, left: Ref, right: Ref, inner: tuple[Axis, ...]) -> Ref | None:
+        """A product for every sample of a block, where both sides are its own and large enough for the matrix units."""
+        rows = tuple(axis for axis in left.axes if axis not in (*inner, self.batch))
+        columns = tuple(axis for axis in right.axes if axis not in (*inner, self.batch))
+        if set(rows) & set(columns) or any(padded(group) < 16 for group in (rows, inner, columns)):
+            return None
+        if padded(rows) > padded(
+            columns
+        ):  # the features of a sample, of which there are more than rows, lie side by side
+            left, right, rows, columns = right, left, columns, rows
+        clean = frozenset(axis for axis in rows if axis in left.clean) | frozenset(
+            axis for axis in columns if axis in right.clean
+        )
+        axes = (self.batch, *rows, *columns)
+        return self._make(Tile("dots", (left, right), axes, (rows, inner, columns), False, clean))
 
     def _lying(self, value: Value, inner: tuple[Axis, ...]) -> Value:
         """A matrix of weights whose inner axis is not where it should be is read from a transposed copy."""

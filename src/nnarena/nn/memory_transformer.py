@@ -28,7 +28,7 @@ class Constants(NamedTuple):
     embed: Dense  # bias and place of token 0 in one
     memory_weight: Tensor  # (D, C)
     memory_places: Tensor  # (N, D) bias and places of the tokens 1 … N in one
-    attention_in: Dense  # queries, keys and values of all heads, (3hD, D)
+    attention_in: Dense  # query, key and value of one head after the other, (3hD, D)
     attention_out: Dense
     norm: Dense
     widen: Dense
@@ -94,7 +94,7 @@ class MemoryAugmentedTransformer(Recurrent):
             embed=(weight, bias + places[0]),
             memory_weight=self.embed_memory.weight,
             memory_places=self.embed_memory.bias + places[1:],
-            attention_in=(torch.cat([part.weight for part in three]), torch.cat([part.bias for part in three])),
+            attention_in=(self._by_head([part.weight for part in three]), self._by_head([part.bias for part in three])),
             attention_out=_pair(self.attention.output),
             norm=_pair(self.norm),
             widen=_pair(self.feedforward[0]),
@@ -103,20 +103,30 @@ class MemoryAugmentedTransformer(Recurrent):
             write=_pair(self.write),
         )
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return linear(x, *constants.embed)
+    def _by_head(self, three: list[Tensor]) -> Tensor:
+        """(hD, …) of queries, keys and values → (h3D, …): what a head needs lies together, and is done with it."""
+        return torch.stack([part.unflatten(0, (-1, self.d_model)) for part in three], 1).flatten(0, 2)
+
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Token 0, and its queries, keys and values."""
+        first = linear(x, *constants.embed)
+        return first, linear(first, *constants.attention_in)
 
     @staticmethod
-    def step(constants: Constants, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+        """The block for the rows of the memory, which recur. Of token 0, only what it sees of them."""
+        first, asked = u
         rows = F.linear(state, constants.memory_weight) + constants.memory_places
-        z = torch.cat([u.unsqueeze(1), rows], 1)
-        z = _norm(z + _attention(constants, z), constants.norm)
-        z = _norm(z + F.linear(F.linear(z, *constants.widen).relu(), *constants.narrow), constants.norm)
-        gate, data = F.linear(z[:, 1:], *constants.write).tensor_split([1], -1)
-        return (-gate).sigmoid() * state + gate.sigmoid() * data, z[:, 0]
+        mine, theirs = (_heads(asked.unsqueeze(1), rows), _heads(F.linear(rows, *constants.attention_in), rows))
+        keys, values = (torch.cat(pair, 2) for pair in zip(mine[1:], theirs[1:], strict=True))
+        seen = F.scaled_dot_product_attention(mine[0], keys, values)
+        z = _block(constants, rows, F.scaled_dot_product_attention(theirs[0], keys, values).transpose(1, 2).flatten(2))
+        gate, data = F.linear(z, *constants.write).tensor_split([1], -1)
+        return (-gate).sigmoid() * state + gate.sigmoid() * data, torch.cat([first, seen.flatten(1)], 1)
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
-        return linear(outputs, *constants.head)
+        first, seen = outputs.tensor_split([self.d_model], -1)
+        return linear(_block(constants, first, seen), *constants.head)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, rows={self.rows}, columns={self.columns}"
@@ -130,11 +140,15 @@ def _norm(z: Tensor, norm: Dense) -> Tensor:
     return F.layer_norm(z, z.shape[-1:], *norm, eps=1e-6)
 
 
-def _attention(constants: Constants, z: Tensor) -> Tensor:
-    """`WideAttention` of z to itself, with one product for queries, keys and values."""
-    q, k, v = F.linear(z, *constants.attention_in).unflatten(-1, (3, -1, z.shape[-1])).permute(2, 0, 3, 1, 4)
-    seen = F.scaled_dot_product_attention(q, k, v)
-    return F.linear(seen.transpose(1, 2).flatten(2), *constants.attention_out)
+def _heads(asked: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values (B, h, tokens, D) out of (B, tokens, h3D)."""
+    return asked.unflatten(-1, (-1, 3, tokens.shape[-1])).permute(3, 0, 2, 1, 4).unbind(0)  # type: ignore[return-value]
+
+
+def _block(constants: Constants, z: Tensor, seen: Tensor) -> Tensor:
+    """What follows attention in the block: tokens (…, D), and what their heads saw (…, hD)."""
+    z = _norm(z + linear(seen, *constants.attention_out), constants.norm)
+    return _norm(z + linear(linear(z, *constants.widen).relu(), *constants.narrow), constants.norm)
 
 
 @model(
