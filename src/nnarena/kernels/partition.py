@@ -28,7 +28,7 @@ def worth_saving(traced: Traced, least: int) -> set[Node]:
     for node in forward:
         if name_of(node) not in ("mm", "addmm", "bmm"):
             continue
-        if shape_of(node.args[-2])[-1] < least or len(shape_of(node)) != 2:
+        if shape_of(node.args[-2])[-1] < least or (shape_of(node)[0] != 1 and len(shape_of(node)) != 2):
             continue
         several = shape_of(node)[0] > 1  # rows, which are given a shape of their own before they are used
         while (user := _next(node, several)) in forward and name_of(user) in ("add", "relu"):
