@@ -117,6 +117,8 @@ def run_in_workers(
             workers.append(Worker(inbox, {}))
             hand_out(workers[-1])
     finally:
+        for worker in workers:  # all at once: on a GPU that they share, the death of one is an error for the others
+            worker.process.kill()
         for worker in workers:
             worker.stop()
 
