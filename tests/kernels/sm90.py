@@ -53,6 +53,7 @@ CELLS = {
 FEW, MANY = 1, 2048  # sequences
 HEAVY = (
     "memory_augmented_transformer",
+    "dnc",
     "ct_rnn",
     "lstm",
     "gru",

@@ -10,7 +10,7 @@ import torch
 
 from nnarena.core.workload import expecting
 from nnarena.kernels import chunk
-from nnarena.nn import CTRNN, LSTM, MemoryAugmentedTransformer
+from nnarena.nn import CTRNN, LSTM
 
 B, F, H = 3, 2, 4
 needs_compiler = pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
@@ -96,9 +96,14 @@ def test_what_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog, monkeypat
 def test_attention_is_left_to_torch(caplog, monkeypatch):
     monkeypatch.setattr(chunk, "has_compiler", lambda: True)
     monkeypatch.setattr(chunk, "_compiled", lambda step: pytest.fail("nothing must be compiled"))
-    layer = MemoryAugmentedTransformer(F, 1, rows=2, columns=2, d_model=2, dim_feedforward=2, backend="compiled")
+
+    def attentive(constants, u, state):
+        tokens = torch.stack([u, state], 1)
+        state = torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)[:, 1]
+        return state, state
+
     with caplog.at_level(logging.WARNING, "nnarena.kernels"):
-        layer(torch.ones(B, 4, F))
+        chunk.run(attentive, (), torch.ones(B, 4, F), torch.zeros(B, F))
     assert "torch's own attention is faster" in caplog.text
 
 

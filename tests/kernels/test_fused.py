@@ -25,13 +25,13 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture(params=["one sample a program", "a block of samples"])
+@pytest.fixture(params=["one sample a program", "a block of samples", "a block, many weights"])
 def mapping(request, monkeypatch):
-    """Both ways of laying samples out, whatever the sizes would suggest."""
-    block = request.param == "a block of samples"
+    """All ways of laying samples out, whatever the sizes would suggest."""
+    block = request.param != "one sample a program"
     many = 0 if block else 1 << 30
-    monkeypatch.setattr(plan, "MANY", many)
-    monkeypatch.setattr(plan, "VERY_MANY", many)
+    for name in ("MANY", "VERY_MANY", *(["HEAVY"] if request.param.endswith("weights") else [])):
+        monkeypatch.setattr(plan, name, many)
     monkeypatch.setattr(recurrence, "_loops", {})
     return 18 if block else 3  # more than a block of sixteen, and not a whole one
 
@@ -50,8 +50,8 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
     for part in slopes:
         assert_near(gradients[part], slopes[part], part, tolerance)
     plans = {kernel_plan.rows for loop in recurrence._loops.values() if loop for kernel_plan in loop.kernels}
-    block = name == "memory_transformer" or (mapping > 3 and name != "dnc")  # four rows a sample: sixteen are 64 rows
-    assert (16 in plans) == block
+    # four rows a sample of the memory transformer: sixteen of them are 64
+    assert (16 in plans) == (name == "memory_transformer" or (mapping > 3 and name != "dnc"))
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -101,7 +101,7 @@ class Builder:
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
         self.known_forward = set(unreached(traced.graph, {*traced.pull_state, traced.pull_output}))
-        self.savable = worth_saving(traced, plan.save)
+        self.savable = worth_saving(traced, plan)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}

@@ -46,7 +46,7 @@ class Writer:
         tiles = together([tile for tile in self.program.tiles if tile in needed])
         if self.plan.matrices:
             tiles = soon(tiles)
-        again = read_again(tiles) if self.plan.matrices else set()
+        again = read_again(tiles) if self.plan.again else set()
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join([*names, "T", "B", "precision: tl.constexpr", "direct: tl.constexpr"])

@@ -15,20 +15,24 @@ from torch.fx import Node
 
 from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Index
+from nnarena.kernels.plan import Plan
 from nnarena.kernels.rewrite import Reader
 from nnarena.kernels.tiles import Ref, Value
 from nnarena.kernels.trace import Traced
 from nnarena.kernels.views import VIEWS
 
 
-def worth_saving(traced: Traced, least: int) -> set[Node]:
-    """Products over at least so many numbers on the way forward, each with what is added to it and its relu."""
+def worth_saving(traced: Traced, plan: Plan) -> set[Node]:
+    """Products over at least so many numbers on the way forward, each with what is added to it and its relu.
+
+    Where a sample is a matrix, those with weights, which make many numbers of few; attention makes few of many.
+    """
     forward = unreached(traced.graph, {*traced.pull_state, traced.pull_output})
     found = set()
     for node in forward:
-        if name_of(node) not in ("mm", "addmm", "bmm"):
+        if name_of(node) not in (("mm", "addmm") if plan.matrices else ("mm", "addmm", "bmm")):
             continue
-        if shape_of(node.args[-2])[-1] < least or (shape_of(node)[0] != 1 and len(shape_of(node)) != 2):
+        if shape_of(node.args[-2])[-1] < plan.save or (shape_of(node)[0] != 1 and not plan.matrices):
             continue
         several = shape_of(node)[0] > 1  # rows, which are given a shape of their own before they are used
         while (user := _next(node, several)) in forward and name_of(user) in ("add", "relu"):

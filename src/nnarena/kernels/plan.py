@@ -33,6 +33,8 @@ class Plan:
     save       products over at least so many numbers are saved on the way forward; others are computed again
     held       numbers of weights and of their gradients together that a program can hold
     singles    up to this size, a dimension is taken apart into single numbers
+    most       what is wider is cut into pieces
+    again      whether constants are read at every step instead of being held; not those the matrix units multiply by
     matrices   whether a sample is a matrix that meets weights
     """
 
@@ -42,6 +44,8 @@ class Plan:
     save: int = 48
     held: int = 24_000
     singles: int = 1
+    most: int = 128
+    again: bool = False
     matrices: bool = False
 
     def chop(self, size: int) -> list[int]:
@@ -52,16 +56,17 @@ class Plan:
         """
         if size <= self.singles:
             return [*range(size + 1)]
-        most = 64 if self.rows > 1 else 128
-        if power_of_two(size) <= max(64, size * 5 // 4) and size <= most:
+        if power_of_two(size) <= max(64, size * 5 // 4) and size <= self.most:
             return [0, size]
         if self.rows > 1:
-            piece = next(p for p in (128, 64, 32, 16) if p <= most and (-(-size // p) * p <= size * 5 // 4 or p == 16))
+            piece = next(
+                p for p in (128, 64, 32, 16) if p <= self.most and (-(-size // p) * p <= size * 5 // 4 or p == 16)
+            )
             return [*range(0, size, piece), size]
         bounds = [0]
         while (left := size - bounds[-1]) > 0:
-            piece = min(most, power_of_two(left + 1) // 2)
-            bounds.append(size if power_of_two(left) - left < 16 and left <= most else bounds[-1] + piece)
+            piece = min(self.most, power_of_two(left + 1) // 2)
+            bounds.append(size if power_of_two(left) - left < 16 and left <= self.most else bounds[-1] + piece)
         return bounds
 
 
@@ -72,19 +77,21 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         for (shape, _), gradient in zip(signature.constants, traced.grad_constants, strict=True)
         if len(shape) > 1 and gradient is not None and name_of(gradient) != "zeros_like"
     )
-    nodes = list(traced.graph.nodes)
     if tokens := rows_of_a_sample(traced):
         tokens = power_of_two(tokens)
         together = 128 if sequences >= PLENTY else 64  # rows that four or eight warps multiply at once
         rows = max(1, min(16, together // tokens))
-        return Plan(rows, max(4, rows * tokens // 16), precision, save=16, held=0, matrices=True)
-    alone = any(name_of(node) == "bmm" for node in nodes)
-    if not alone and (sequences >= MANY and weights >= HEAVY):
+        return Plan(rows, max(4, rows * tokens // 16), precision, save=16, held=0, again=True, matrices=True)
+    heavy = weights >= HEAVY
+    if any(name_of(node) == "bmm" for node in traced.graph.nodes):  # matrices that meet each other
+        if sequences >= MANY and heavy:  # a warp each: none waits for another, and all read the same weights
+            return Plan(rows=1, warps=1, precision=precision, save=16, held=0, most=32, again=True)
+    elif sequences >= MANY and heavy:
         # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
         several = any(len(shape) > 1 for shape in signature.state)
-        return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=8 if several else 1)
-    if not alone and (sequences >= VERY_MANY and weights < HEAVY):
-        return Plan(rows=16, warps=4, precision=precision)
+        return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=8 if several else 1, most=64)
+    elif sequences >= VERY_MANY:
+        return Plan(rows=16, warps=4, precision=precision, most=64)
     if weights < LIGHT:  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
     return Plan(rows=1, warps=4 if weights < 17_000 else 8, precision=precision, save=16)

@@ -6,6 +6,8 @@ from collections.abc import Container
 
 from nnarena.kernels.tiles import Ref, Tile, padded
 
+LEAD = 4  # tiles between the reading of a constant and its use
+
 
 def together(tiles: list[Tile]) -> list[Tile]:
     """The same tiles, with products that share a factor one after the other: read once, it need not be kept.
@@ -104,7 +106,7 @@ def read_again(tiles: list[Tile]) -> set[Tile]:
 
 def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
     """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
-    numbers; the rest at the start of the step, or two products ahead.
+    numbers; the rest at the start of the step, or two products ahead. Constants that are read `again` are never far.
 
     Returns the loads of the first kind, and the others by the tile before whose turn they are issued.
     """
@@ -124,6 +126,9 @@ def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[li
         before = [place for place in products if place < first.get(tile, 0)]
         if len(before) >= 3:
             placed.setdefault(tiles[before[-2]], []).append(tile)
+        elif tile in again and first[tile] >= LEAD:
+            later = (other for other in tiles[first[tile] - LEAD :] if not other.steady and other.op != "load")
+            placed.setdefault(next(later), []).append(tile)
         elif start is None or (tile not in again and (room := room - padded(tile.axes)) >= 0):
             early.append(tile)
         else:

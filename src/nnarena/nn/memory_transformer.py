@@ -28,7 +28,7 @@ class Constants(NamedTuple):
     embed: Dense  # bias and place of token 0 in one
     memory_weight: Tensor  # (D, C)
     memory_places: Tensor  # (N, D) bias and places of the tokens 1 … N in one
-    attention_in: Dense  # query, key and value of one head after the other, (3hD, D)
+    attention_in: Dense  # query / √D, key and value of one head after the other, (3hD, D)
     attention_out: Dense
     norm: Dense
     widen: Dense
@@ -90,11 +90,15 @@ class MemoryAugmentedTransformer(Recurrent):
         weight, bias = self.embed.weight, self.embed.bias
         places = sinusoids(torch.arange(1 + self.rows, device=bias.device, dtype=bias.dtype), self.d_model)
         three = (self.attention.query, self.attention.key, self.attention.value)
+        scales = (self.d_model**-0.5, 1.0, 1.0)
         return Constants(
             embed=(weight, bias + places[0]),
             memory_weight=self.embed_memory.weight,
             memory_places=self.embed_memory.bias + places[1:],
-            attention_in=(self._by_head([part.weight for part in three]), self._by_head([part.bias for part in three])),
+            attention_in=(
+                self._by_head([scale * part.weight for scale, part in zip(scales, three, strict=True)]),
+                self._by_head([scale * part.bias for scale, part in zip(scales, three, strict=True)]),
+            ),
             attention_out=_pair(self.attention.output),
             norm=_pair(self.norm),
             widen=_pair(self.feedforward[0]),
@@ -117,12 +121,12 @@ class MemoryAugmentedTransformer(Recurrent):
         """The block for the rows of the memory, which recur. Of token 0, only what it sees of them."""
         first, asked = u
         rows = F.linear(state, constants.memory_weight) + constants.memory_places
-        mine, theirs = (_heads(asked.unsqueeze(1), rows), _heads(F.linear(rows, *constants.attention_in), rows))
-        keys, values = (torch.cat(pair, 2) for pair in zip(mine[1:], theirs[1:], strict=True))
-        seen = F.scaled_dot_product_attention(mine[0], keys, values)
-        z = _block(constants, rows, F.scaled_dot_product_attention(theirs[0], keys, values).transpose(1, 2).flatten(2))
+        asked = torch.cat([asked.unsqueeze(1), F.linear(rows, *constants.attention_in)], 1)
+        parts = asked.split(rows.shape[-1], -1)
+        seen = torch.cat([_attention(*parts[head : head + 3]) for head in range(0, len(parts), 3)], -1)
+        z = _block(constants, rows, seen[:, 1:])
         gate, data = F.linear(z, *constants.write).tensor_split([1], -1)
-        return (-gate).sigmoid() * state + gate.sigmoid() * data, torch.cat([first, seen.flatten(1)], 1)
+        return (-gate).sigmoid() * state + gate.sigmoid() * data, torch.cat([first, seen[:, 0]], 1)
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
         first, seen = outputs.tensor_split([self.d_model], -1)
@@ -140,9 +144,8 @@ def _norm(z: Tensor, norm: Dense) -> Tensor:
     return F.layer_norm(z, z.shape[-1:], *norm, eps=1e-6)
 
 
-def _heads(asked: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (B, h, tokens, D) out of (B, tokens, h3D)."""
-    return asked.unflatten(-1, (-1, 3, tokens.shape[-1])).permute(3, 0, 2, 1, 4).unbind(0)  # type: ignore[return-value]
+def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.bmm(torch.bmm(q, k.mT).softmax(-1), v)
 
 
 def _block(constants: Constants, z: Tensor, seen: Tensor) -> Tensor:
