@@ -3,7 +3,11 @@
 Two mappings. With one sample a program, weights lie in the registers of its threads, a product is multiplied and added
 up there, and a step takes a fraction of a microsecond: for a few hundred sequences nothing is faster. With a block of
 samples, one in each row of its tiles, products run on the matrix units, and weights are read once for all rows: for
-thousands of sequences. A sample that is itself a matrix (the tokens of a memory) fills the matrix units alone.
+thousands of sequences.
+
+Where a sample is itself a matrix, such as the tokens of a memory, a block is the rows of a few samples one below the
+other, and a warp has one sample. Where matrices of a sample meet each other (the slots and links of an addressed
+memory), threads would wait for each other most of the time: many samples have a warp each, and read the weights anew.
 """
 
 from __future__ import annotations
