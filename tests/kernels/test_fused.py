@@ -12,7 +12,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
-from nnarena.kernels import plan, recurrence
+from nnarena.kernels import plan, recurrence, runtime
 from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
 from nnarena.kernels.runtime import Loop
@@ -217,6 +217,24 @@ def test_a_product_over_samples_and_steps(sizes, history):
     left, right = torch.randn(S, B, T + history, rows, K)[:, :, :T], torch.randn(S, B, T, rows, N)
     wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
     assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 1e-6)
+
+
+def test_products_are_as_good_as_float32_unless_torch_is_told_otherwise():
+    loop = compiled_loop(make("lstm"))
+    assert runtime.precision_on(torch.device("cpu")) == "bf16x6" and loop.at(5000).plan.precision == "bf16x6"
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert runtime.precision_on(torch.device("cpu")) == "tf32"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert loop.at(5000, "tf32").plan.rows == 16 and loop.at(5000, "ieee").plan.rows == 1
+
+
+def compiled_loop(layer):
+    recurrence._loops.clear()
+    layer(inputs(layer)[0])
+    return next(made for made in recurrence._loops.values() if isinstance(made, Loop))
 
 
 def test_a_view_is_another_place_to_read():

@@ -113,6 +113,19 @@ def test_products_on_the_matrix_units_are_as_good_as_float32(precision, monkeypa
     assert_near(layer(x)[0], exact(x.double())[0], precision, 2e-6)
 
 
+def test_less_precision_is_there_for_those_who_ask_torch_for_it(monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
+    layer = LSTM(2, 64, backend="fused").cuda()
+    x = torch.randn(512, 20, 2, device="cuda")
+    full = layer(x)[0]
+    torch.set_float32_matmul_precision("high")
+    try:
+        less = layer(x)[0]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert 1e-6 < (less - full).norm() / full.norm() < 5e-3
+
+
 @pytest.mark.parametrize("sizes", [(1, 128, 100, 1, 64, 256), (3, 37, 9, 4, 80, 130), (16, 128, 100, 2, 17, 39)])
 def test_a_product_over_samples_and_steps(sizes):
     S, B, T, rows, K, N = sizes

@@ -33,7 +33,7 @@ VERY_MANY = 4_096  # from which on it pays for every cell
 class Plan:
     """rows       samples a program holds
     warps      of 32 threads that compute a program
-    precision  of products: bf16x6 and tf32x3 are as good as float32, tf32 is not
+    precision  of products: bf16x6 and tf32x3 are as good as float32, tf32 is not; ieee does without matrix units
     save       products over at least so many numbers are saved on the way forward; others are computed again
     held       numbers of weights and of their gradients together that a program can hold
     singles    up to this size, a dimension is taken apart into single numbers
@@ -76,6 +76,8 @@ class Plan:
 
 def make_plan(traced: Traced, signature: Signature, sequences: int, precision: str = "bf16x6") -> Plan:
     """The plan for so many sequences at once."""
+    if precision == "ieee":  # no matrix units: a block has nothing to gain
+        sequences = 1
     weights = sum(
         math.prod(shape)
         for (shape, _), gradient in zip(signature.constants, traced.grad_constants, strict=True)

@@ -47,9 +47,9 @@ class Loop:
         except CannotCompile as reason:
             self.reason = str(reason)
 
-    def at(self, sequences: int) -> Kernels:
+    def at(self, sequences: int, precision: str = "bf16x6") -> Kernels:
         """The kernels that are best for so many sequences."""
-        plan = make_plan(self.traced, self.signature, sequences)
+        plan = make_plan(self.traced, self.signature, sequences, precision)
         if plan not in self.kernels:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
         return self.kernels[plan]
@@ -61,9 +61,16 @@ class Loop:
         if self.reason:
             return self.steps
         for sequences in (seeds * batch, 1):
-            if (kernels := self.at(sequences)).fit(device, self.signature):
+            if (kernels := self.at(sequences, precision_on(device))).fit(device, self.signature):
                 return kernels
         return self.steps
+
+
+def precision_on(device: torch.device) -> str:
+    """Of products on the matrix units: as good as float32, unless `torch.set_float32_matmul_precision` allows less."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        return "ieee"  # its matrix units know neither bfloat16 nor tf32
+    return "bf16x6" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 class Kernels:
@@ -85,11 +92,11 @@ class Kernels:
         if device not in self.fits:
             with torch.cuda.device(device):
                 limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-                self.fits[device] = all(size <= limit for size in self._shared_memory(signature))
+                self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature))
         return self.fits[device]
 
-    def _shared_memory(self, signature: Signature) -> Iterator[int]:
-        """In bytes, of every kernel."""
+    def _compiled_sizes(self, signature: Signature) -> Iterator[int]:
+        """Compile every kernel; the shared memory that it takes, in bytes."""
         types = {f"c{place}": _number_type(dtype) for place, (_, dtype) in enumerate(signature.constants)}
         compiled = self.compiled
         for text in (compiled.forward, compiled.inference, compiled.backward):
