@@ -26,12 +26,12 @@ ROWS = {"memory_augmented_transformer": (4, 8), "dnc": (1, 1)}  # samples a prog
 # Bytes of stack a thread that are accepted: a fifth above what `python tests/kernels/sm90.py` says with Triton 3.9, or
 # eight bytes. All others have none: what they hold stays in registers.
 STACK = {
-    ("memory_augmented_transformer", "backward", FEW): 1280,
-    ("memory_augmented_transformer", "forward", FEW): 1280,
-    ("memory_augmented_transformer", "inference", FEW): 1020,
-    ("memory_augmented_transformer", "backward", MANY): 1320,
-    ("memory_augmented_transformer", "forward", MANY): 1288,
-    ("memory_augmented_transformer", "inference", MANY): 1164,
+    ("memory_augmented_transformer", "backward", FEW): 1124,
+    ("memory_augmented_transformer", "forward", FEW): 1066,
+    ("memory_augmented_transformer", "inference", FEW): 980,
+    ("memory_augmented_transformer", "backward", MANY): 1152,
+    ("memory_augmented_transformer", "forward", MANY): 1124,
+    ("memory_augmented_transformer", "inference", MANY): 1056,
     ("dnc", "backward", MANY): 2072,
     ("dnc", "inference", MANY): 88,
     ("dnc", "backward", FEW): 712,

@@ -29,6 +29,7 @@ class Constants(NamedTuple):
     memory_weight: Tensor  # (D, C)
     memory_places: Tensor  # (N, D) bias and places of the tokens 1 … N in one
     attention_in: Dense  # query / √D, key and value of one head after the other, (3hD, D)
+    memory_in: Dense  # the same of the rows of the memory at once: (3hD, C), and (N, 3hD) with bias and places
     attention_out: Dense
     norm: Dense
     widen: Dense
@@ -91,14 +92,17 @@ class MemoryAugmentedTransformer(Recurrent):
         places = sinusoids(torch.arange(1 + self.rows, device=bias.device, dtype=bias.dtype), self.d_model)
         three = (self.attention.query, self.attention.key, self.attention.value)
         scales = (self.d_model**-0.5, 1.0, 1.0)
+        memory_weight, memory_places = self.embed_memory.weight, self.embed_memory.bias + places[1:]
+        attention_in = (
+            self._by_head([scale * part.weight for scale, part in zip(scales, three, strict=True)]),
+            self._by_head([scale * part.bias for scale, part in zip(scales, three, strict=True)]),
+        )
         return Constants(
             embed=(weight, bias + places[0]),
-            memory_weight=self.embed_memory.weight,
-            memory_places=self.embed_memory.bias + places[1:],
-            attention_in=(
-                self._by_head([scale * part.weight for scale, part in zip(scales, three, strict=True)]),
-                self._by_head([scale * part.bias for scale, part in zip(scales, three, strict=True)]),
-            ),
+            memory_weight=memory_weight,
+            memory_places=memory_places,
+            attention_in=attention_in,
+            memory_in=(attention_in[0] @ memory_weight, F.linear(memory_places, *attention_in)),
             attention_out=_pair(self.attention.output),
             norm=_pair(self.norm),
             widen=_pair(self.feedforward[0]),
@@ -121,7 +125,8 @@ class MemoryAugmentedTransformer(Recurrent):
         """The block for the rows of the memory, which recur. Of token 0, only what it sees of them."""
         first, asked = u
         rows = F.linear(state, constants.memory_weight) + constants.memory_places
-        asked = torch.cat([asked.unsqueeze(1), F.linear(rows, *constants.attention_in)], 1)
+        weight, bias = constants.memory_in
+        asked = torch.cat([asked.unsqueeze(1), F.linear(state, weight) + bias], 1)
         parts = asked.split(rows.shape[-1], -1)
         seen = torch.cat([_attention(*parts[head : head + 3]) for head in range(0, len(parts), 3)], -1)
         z = _block(constants, rows, seen[:, 1:])
