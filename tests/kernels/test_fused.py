@@ -17,7 +17,7 @@ from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
 from nnarena.kernels.runtime import Loop
 from nnarena.kernels.trace import CannotCompile
-from nnarena.nn import Recurrent
+from nnarena.nn import MemoryAugmentedTransformer, Recurrent
 
 # padding may hold anything: it is masked where it would count
 pytestmark = pytest.mark.filterwarnings(
@@ -229,6 +229,18 @@ def test_products_are_as_good_as_float32_unless_torch_is_told_otherwise():
     finally:
         torch.set_float32_matmul_precision(before)
     assert loop.at(5000, "tf32").plan.rows == 16 and loop.at(5000, "ieee").plan.rows == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "few", "many"), [(3, (16, 4), (16, 4)), (16, (4, 4), (8, 8)), (500, (1, 8), (1, 8))]
+)
+def test_a_block_is_so_many_samples_as_have_rows_for_its_warps(tokens, few, many):
+    loop = compiled_loop(
+        MemoryAugmentedTransformer(2, 1, rows=tokens, columns=2, d_model=2, dim_feedforward=2, backend="fused")
+    )
+    for sequences, wanted in ((1, few), (plan.PLENTY, many)):
+        made = plan.make_plan(loop.traced, loop.signature, sequences)
+        assert (made.rows, made.warps) == wanted and made.matrices
 
 
 def compiled_loop(layer):

@@ -100,8 +100,8 @@ class Builder:
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
-        self.known_forward = set(unreached(traced.graph, {*traced.pull_state, traced.pull_output}))
-        self.savable = worth_saving(traced, plan)
+        self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
+        self.savable = worth_saving(self.on_the_way, plan)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
@@ -298,7 +298,7 @@ class Builder:
         """The memory that holds one factor of a product, or several side by side."""
         if len(nodes) == 1 and (known := self._where_it_lies(reader, nodes[0])) is not None:
             return known
-        if len(nodes) == 1 and self.plan.matrices and nodes[0] in self.known_forward:
+        if len(nodes) == 1 and self.plan.matrices and nodes[0] in self.on_the_way:
             return self._saved_for_later(nodes[0])
         name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
         place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))

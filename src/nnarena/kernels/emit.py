@@ -133,10 +133,8 @@ class Writer:
                 text = MAPS[tile.detail].text.format(*(self.operand(arg, tile.axes) for arg in tile.args))
             case "sum" | "max":
                 text = self.reduction(tile)
-            case "dot":
+            case "dot" | "dots":
                 text = self.dot(tile)
-            case "dots":
-                text = self.dots(tile)
             case "equals":
                 axis, start = tile.detail
                 place = self.along(axis, tile.axes)
@@ -154,43 +152,33 @@ class Writer:
         return text
 
     def dot(self, tile: Tile) -> str:
+        """A product of matrices; of `dots`, one for every sample."""
         left, right = tile.args
         rows, inner, columns = tile.detail
-        a = self.matrix(left, rows, inner, inner)
-        b = self.matrix(right, inner, columns, inner)
+        each = (self.program.batch,) if tile.op == "dots" else ()
+        a, b = self.matrix(left, each, rows, inner, inner), self.matrix(right, each, inner, columns, inner)
         text = f"product({a}, {b}, precision)"
         if len(rows) == 1 and len(columns) == 1:
             return text
-        return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
+        return f"tl.reshape({text}, {self.shape((*each, *rows, *columns))})"
 
-    def dots(self, tile: Tile) -> str:
-        left, right = tile.args
-        rows, inner, columns = tile.detail
-        a, b = self.matrices(left, rows, inner, inner), self.matrices(right, inner, columns, inner)
-        text = f"product({a}, {b}, precision)"
-        if len(rows) == 1 and len(columns) == 1:
-            return text
-        return f"tl.reshape({text}, {self.shape((self.program.batch, *rows, *columns))})"
-
-    def matrices(self, ref: Ref, rows: tuple[Axis, ...], columns: tuple[Axis, ...], inner: tuple[Axis, ...]) -> str:
-        """A matrix for every sample."""
+    def matrix(
+        self,
+        ref: Ref,
+        each: tuple[Axis, ...],
+        rows: tuple[Axis, ...],
+        columns: tuple[Axis, ...],
+        inner: tuple[Axis, ...],
+    ) -> str:
+        """A tile as a matrix, or as one for each, with zeros beyond the size of what is summed."""
         text = self.masked(ref, inner, "0.0")
-        order = tuple(ref.axes.index(axis) for axis in (self.program.batch, *rows, *columns))
+        order = tuple(ref.axes.index(axis) for axis in (*each, *rows, *columns))
         if order != tuple(range(len(order))):
             text = f"tl.permute({text}, {order})"
         if len(rows) == 1 and len(columns) == 1:
             return text
-        return f"tl.reshape({text}, ({self.rows}, {padded(rows)}, {padded(columns)}))"
-
-    def matrix(self, ref: Ref, rows: tuple[Axis, ...], columns: tuple[Axis, ...], inner: tuple[Axis, ...]) -> str:
-        text = self.masked(ref, inner, "0.0")
-        wanted = (*rows, *columns)
-        order = tuple(ref.axes.index(axis) for axis in wanted)
-        if order != tuple(range(len(order))):
-            text = f"tl.permute({text}, {order})"
-        if len(rows) == 1 and len(columns) == 1:
-            return text
-        return f"tl.reshape({text}, ({padded(rows)}, {padded(columns)}))"
+        sizes = [*(axis.pad for axis in each), padded(rows), padded(columns)]
+        return f"tl.reshape({text}, ({', '.join(map(str, sizes))}))"
 
     def masked(self, ref: Ref, axes: Iterable[Axis], fill: str) -> str:
         """A tile with `fill` beyond the size of these axes."""

@@ -13,21 +13,19 @@ from typing import Any
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import name_of, shape_of, unreached
+from nnarena.kernels.graph import name_of, shape_of
 from nnarena.kernels.index import Affine, Axis, Index
 from nnarena.kernels.plan import Plan
 from nnarena.kernels.rewrite import Reader
 from nnarena.kernels.tiles import Ref, Value
-from nnarena.kernels.trace import Traced
 from nnarena.kernels.views import VIEWS
 
 
-def worth_saving(traced: Traced, plan: Plan) -> set[Node]:
+def worth_saving(forward: set[Node], plan: Plan) -> set[Node]:
     """Products over at least so many numbers on the way forward, each with what is added to it and its relu.
 
     Where a sample is a matrix, those with weights, which make many numbers of few; attention makes few of many.
     """
-    forward = unreached(traced.graph, {*traced.pull_state, traced.pull_output})
     found = set()
     for node in forward:
         if name_of(node) not in (("mm", "addmm") if plan.matrices else ("mm", "addmm", "bmm")):
@@ -83,7 +81,7 @@ def factors(node: Any) -> list[Outer]:
 def addends(node: Any) -> list[Node]:
     """What a gradient is a sum of, over the samples and the rows that each of them has; none if it is no such sum."""
     match name_of(node):
-        case "view" | "t" if name_of(node.args[0]) == "sum" and len(shape_of(node)) == len(shape_of(node.args[0])) - 1:
+        case "view" if name_of(node.args[0]) == "sum" and len(shape_of(node)) == len(shape_of(node.args[0])) - 1:
             return addends(node.args[0])
         case "add" if all(isinstance(arg, Node) for arg in node.args):
             one, other = (addends(arg) for arg in node.args)

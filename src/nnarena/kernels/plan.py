@@ -87,7 +87,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         tokens = power_of_two(tokens)
         together = 128 if sequences >= PLENTY else 64  # rows that four or eight warps multiply at once
         rows = max(1, min(16, together // tokens))
-        return Plan(rows, max(4, rows * tokens // 16), precision, save=16, held=0, again=True, matrices=True)
+        warps = min(8, max(4, rows * tokens // 16))
+        return Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
     heavy = weights >= HEAVY
     if any(name_of(node) == "bmm" for node in traced.graph.nodes):  # matrices that meet each other
         if sequences >= MANY and heavy:  # a warp each: none waits for another, and all read the same weights
