@@ -121,7 +121,7 @@ class Builder:
         )
 
     def _text(self, kernel: Kernel) -> Text:
-        warps = warps_for(needed_tiles(kernel), self.plan.rows, self.plan.warps)
+        warps = warps_for(needed_tiles(kernel), self.plan.rows, self.plan.warps_of(kernel.backward))
         return Text(emit(kernel, warps), arguments(kernel), warps)
 
     def _settled(self, build: Callable[[Cuts], T]) -> T:
@@ -201,7 +201,7 @@ class Builder:
     # The two loops
 
     def _forward(self, cuts: Cuts, *, training: bool) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
+        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps_of(backward=False) == 1)
         carries = [self._carry(f"state{part}", part, cuts) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
         reader = Reader(program, leaves, self.plan.chop)
@@ -226,7 +226,7 @@ class Builder:
         return kernel
 
     def _backward(self, cuts: Cuts) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
+        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps_of(backward=True) == 1)
         self.saved, self.written, self.gemms, self.totals = {}, {}, [], []
         carries = [self._carry(f"pull{part}", part, cuts) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))

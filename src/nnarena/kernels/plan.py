@@ -32,7 +32,8 @@ VERY_MANY = 4_096  # from which on it pays for every cell
 @dataclass(frozen=True)
 class Plan:
     """rows       samples a program holds
-    warps      of 32 threads that compute a program
+    warps      of 32 threads that compute a program on the way forward
+    warps_back on the way back, where more numbers are at hand at once
     precision  of products: bf16x6 and tf32x3 are as good as float32, tf32 is not; ieee does without matrix units
     save       products over at least so many numbers are saved on the way forward; others are computed again
     held       numbers of weights and of their gradients together that a program can hold
@@ -51,6 +52,10 @@ class Plan:
     most: int = 128
     again: bool = False
     matrices: bool = False
+    warps_back: int = 0  # as many as forward
+
+    def warps_of(self, backward: bool) -> int:
+        return (backward and self.warps_back) or self.warps
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -91,8 +96,10 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
     heavy = weights >= HEAVY
     if any(name_of(node) == "bmm" for node in traced.graph.nodes):  # matrices that meet each other
-        if sequences >= MANY and heavy:  # a warp each: none waits for another, and all read the same weights
-            return Plan(rows=1, warps=1, precision=precision, save=16, held=0, most=32, again=True)
+        if heavy:  # few warps seldom wait for each other, and all read the same weights
+            return Plan(
+                rows=1, warps=1, warps_back=4, precision=precision, save=16, held=0, most=64, again=True
+            )
     elif sequences >= MANY and heavy:
         # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
         several = any(len(shape) > 1 for shape in signature.state)
