@@ -7,13 +7,15 @@ import logging
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from kernel_helpers import CELLS, assert_near, inputs, make, reference, train
 from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
 from nnarena.kernels import plan, recurrence, runtime
-from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.gemm import product_over_steps, shares
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
 from nnarena.kernels.runtime import Loop
 from nnarena.kernels.trace import CannotCompile
@@ -217,6 +219,12 @@ def test_a_product_over_samples_and_steps(sizes, history):
     left, right = torch.randn(S, B, T + history, rows, K)[:, :, :T], torch.randn(S, B, T, rows, N)
     wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
     assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 1e-6)
+
+
+@given(st.integers(1, 5000), st.integers(0, 600))
+def test_every_part_of_a_product_has_something_to_add_up(pieces, most):
+    parts, share = shares(pieces, most)
+    assert (parts - 1) * share < pieces <= parts * share and parts <= max(1, most)
 
 
 def test_products_are_as_good_as_float32_unless_torch_is_told_otherwise():

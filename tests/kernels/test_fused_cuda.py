@@ -126,13 +126,16 @@ def test_less_precision_is_there_for_those_who_ask_torch_for_it(monkeypatch):
     assert 1e-6 < (less - full).norm() / full.norm() < 5e-3
 
 
-@pytest.mark.parametrize("sizes", [(1, 128, 100, 1, 64, 256), (3, 37, 9, 4, 80, 130), (16, 128, 100, 2, 17, 39)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 128, 100, 1, 64, 256), (3, 37, 9, 4, 80, 130), (16, 128, 100, 2, 17, 39), (1, 1090, 3, 1, 64, 64)],
+)
 def test_a_product_over_samples_and_steps(sizes):
     S, B, T, rows, K, N = sizes
     left = torch.randn(S, B, T + 1, rows, K, device="cuda")[:, :, :T]
     right = torch.randn(S, B, T, rows, N, device="cuda")
     wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
-    assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 1e-6)
+    assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 5e-7)
 
 
 def test_every_recurrent_competitor_is_compiled(caplog):

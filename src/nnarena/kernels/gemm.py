@@ -2,7 +2,11 @@
 
 The result is small and what is summed is long, which leaves most of a GPU without work if every program computes a
 part of the result. So each sums over a part of the samples and steps, and what they found is added up afterwards,
-always in the same order. The matrix units multiply in bf16x6, which is as good as float32 and three times as fast.
+always in the same order. The matrix units multiply in bf16x6, three times as fast as float32.
+
+The matrix units cut off what does not fit when they add, always towards zero, and over thousands of rows that would
+be seen. So they add up a few rows only, from zero; the rest is added outside of them, to the nearest number. What comes
+next is read while they work.
 
 S seeds, B batch, T steps.
 """
@@ -19,7 +23,7 @@ from torch import Tensor
 
 from nnarena.kernels.maths import thirds
 
-PROGRAMS = 528  # four for each of the 132 processors of an H100: enough that none is idle for long
+PROGRAMS = 264  # two for each of the 132 processors of an H100, which has room for no more of them
 DEPTH = 32  # rows that a program reads at a time
 
 
@@ -30,20 +34,26 @@ def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     left, right = _even(left), _even(right)
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
-    down, across = (128 if height > 64 else 64), next(size for size in (16, 32, 64, 128) if size >= min(width, 128))
+    down = 128 if -(-height // 64) % 2 == 0 else 64  # what wastes nothing
+    across = next(size for size in (16, 32, 64) if size >= min(width, 64))
     tiles = -(-height // down) * -(-width // across)
     pieces = batch * -(-length // DEPTH)  # of so many rows of one sample
-    parts = max(1, min(PROGRAMS // (tiles * seeds), pieces // 4))
-    share = -(-pieces // parts)
+    parts, share = shares(pieces, most=min(PROGRAMS // (tiles * seeds), pieces // 4))
     found = torch.empty(parts, seeds, height, width, device=left.device)
     with torch.cuda.device(left.device) if left.is_cuda else contextlib.nullcontext():
         kernel: Any = outer_products[parts, tiles, seeds]
         kernel(
             left, right, found, pieces, length, share, *_strides(left), *_strides(right), height, width,
             down, across, DEPTH, precision if left.is_cuda else "ieee",
-            num_warps=8 if down * across == 128 * 128 else 4, num_stages=1,
+            num_warps=down // 16, num_stages=1,
         )  # fmt: skip
     return found.sum(0)
+
+
+def shares(pieces: int, most: int) -> tuple[int, int]:
+    """In how many parts pieces are divided, and how many are in each; no part is empty, the last may be smaller."""
+    share = -(-pieces // max(1, most))
+    return -(-pieces // share), share
 
 
 def _even(factor: Tensor) -> Tensor:
@@ -71,26 +81,36 @@ def outer_products(
     along = tile % columns * ACROSS + tl.arange(0, ACROSS)
     left += seed * left_seed + down[None, :]
     right += seed * right_seed + along[None, :]
-    large = tl.zeros((DOWN, ACROSS), tl.float32)
-    small = tl.zeros((DOWN, ACROSS), tl.float32)
-    each = tl.cdiv(length, DEPTH)
-    for piece in range(part * share, tl.minimum(pieces, (part + 1) * share)):
-        sample = (piece // each).to(tl.int64)
-        row = (piece % each * DEPTH + tl.arange(0, DEPTH))[:, None]
-        there = row < length
-        a = tl.load(left + sample * left_sample + row * left_row, mask=there & (down < height)[None, :], other=0.0)
-        b = tl.load(right + sample * right_sample + row * right_row, mask=there & (along < width)[None, :], other=0.0)
+    places = (left_sample, left_row, (down < height)[None, :]), (right_sample, right_row, (along < width)[None, :])
+    total = tl.zeros((DOWN, ACROSS), tl.float32)
+    first, end = part * share, tl.minimum(pieces, (part + 1) * share)
+    a, b = read(left, places[0], first, length, DEPTH), read(right, places[1], first, length, DEPTH)
+    for piece in range(first, end):
+        after = tl.minimum(piece + 1, end - 1)
         if precision == "bf16x6":
             a1, a2, a3 = thirds(a)
             b1, b2, b3 = thirds(b)
-            small = tl.dot(tl.trans(a2), b2, small)
-            small = tl.dot(tl.trans(a1), b3, small)
-            small = tl.dot(tl.trans(a3), b1, small)
-            small = tl.dot(tl.trans(a1), b2, small)
-            small = tl.dot(tl.trans(a2), b1, small)
-            large = tl.dot(tl.trans(a1), b1, large)
+            a, b = read(left, places[0], after, length, DEPTH), read(right, places[1], after, length, DEPTH)
+            few = tl.dot(tl.trans(a2), b2)
+            few = tl.dot(tl.trans(a1), b3, few)
+            few = tl.dot(tl.trans(a3), b1, few)
+            few = tl.dot(tl.trans(a1), b2, few)
+            few = tl.dot(tl.trans(a2), b1, few)
+            few = tl.dot(tl.trans(a1), b1, few)
         else:
-            large = tl.dot(tl.trans(a), b, large, input_precision=precision)
+            few = tl.dot(tl.trans(a), b, input_precision=precision)
+            a, b = read(left, places[0], after, length, DEPTH), read(right, places[1], after, length, DEPTH)
+        total += few
     found += (part.to(tl.int64) * tl.num_programs(2) + seed) * (height * width)
     inside = (down < height)[:, None] & (along < width)[None, :]
-    tl.store(found + down[:, None] * width + along[None, :], large + small, mask=inside)
+    tl.store(found + down[:, None] * width + along[None, :], total, mask=inside)
+
+
+@triton.jit
+def read(factor, place, piece, length, DEPTH: tl.constexpr):
+    """So many rows of one sample."""
+    distance, row_distance, inside = place
+    each = tl.cdiv(length, DEPTH)
+    row = (piece % each * DEPTH + tl.arange(0, DEPTH))[:, None]
+    start = (piece // each).to(tl.int64) * distance
+    return tl.load(factor + start + row * row_distance, mask=(row < length) & inside, other=0.0)

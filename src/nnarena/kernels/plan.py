@@ -97,9 +97,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     heavy = weights >= HEAVY
     if any(name_of(node) == "bmm" for node in traced.graph.nodes):  # matrices that meet each other
         if heavy:  # few warps seldom wait for each other, and all read the same weights
-            return Plan(
-                rows=1, warps=1, warps_back=4, precision=precision, save=16, held=0, most=64, again=True
-            )
+            back = 4 if sequences >= MANY else 8
+            return Plan(rows=1, warps=1, warps_back=back, precision=precision, save=16, held=0, most=32, again=True)
     elif sequences >= MANY and heavy:
         # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
         several = any(len(shape) > 1 for shape in signature.state)
