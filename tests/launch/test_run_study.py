@@ -54,12 +54,12 @@ def test_a_failure_is_counted_and_the_others_finish(tmp_path):
 
 
 def test_retry_does_again_what_failed_and_nothing_else(tmp_path):
-    study, log = small(":Breaks", LSTM, epochs=2), Log()
+    study, log = small(":Breaks", LSTM, ":Diverges", epochs=2), Log()
     run_study(study, tmp_path, device="cpu", jobs=1)
     run_study(study, tmp_path, device="cpu", jobs=1, watcher=log)
     assert log.pending == 0
     outcome = run_study(study, tmp_path, device="cpu", jobs=1, retry=True, watcher=log)
-    assert log.pending == 1 and outcome.counts == {"failed": 1, "done": 1}
+    assert log.pending == 1 and outcome.counts == {"failed": 1, "done": 1, "diverged": 1}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ from nnarena.core.options import parse_setting
 @click.option("--out", type=click.Path(path_type=Path), help="The study's folder; runs/… if not said.")
 @click.option("--quick", is_flag=True, help="A rehearsal: the whole study at a small size.")
 @click.option("--plan", is_flag=True, help="Only show what would run, what is done, and what it would cost.")
-@click.option("--retry", is_flag=True, help="Do those trials again that failed.")
+@click.option("--retry", is_flag=True, help="Do those trials again that failed; one that diverged is a result.")
 @click.option("--json", "as_json", is_flag=True, help="With --plan or at the end: machine-readable.")
 def run(
     study: str | None,
@@ -114,5 +114,5 @@ def run(
     show_end(outcome.store, as_json)
     if outcome.failed:
         counts = ", ".join(f"{count} {status}" for status, count in outcome.counts.items())
-        click.echo(f"Trials: {counts}. `nnarena status {folder}` shows why; --retry does them again.", err=True)
+        click.echo(f"Trials: {counts}. `nnarena status {folder}` shows why; --retry does failed ones again.", err=True)
     return 1 if outcome.failed else 0

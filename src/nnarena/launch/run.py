@@ -24,6 +24,8 @@ from nnarena.results.store import Store
 
 AT_ONCE = 4  # populations that a GPU trains at the same time: three seeds of a cell keep a fifth of a large one busy
 
+AGAIN = ("failed", "timeout", "out_of_memory")  # what may end otherwise another time
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -61,7 +63,8 @@ def run_study(
     """Do every trial that has no result yet.
 
     `jobs` populations run at once, each of at most `population` trials of a cell that are trained as one. `retry`
-    does those again that failed.
+    does those again that failed, but not those that diverged: that is a finding, and doing them until one does not
+    would be choosing.
     """
     watcher = watcher or Watcher()
     target = pick_device(device)
@@ -135,7 +138,7 @@ def usual_jobs(device: torch.device, trials: Sequence[Trial] = (), shared: bool 
 def _forget_failures(store: Store, trials: list[Trial]) -> None:
     for trial in trials:
         folder = store.trial_folder(trial)
-        if folder.is_done and folder.result()["status"] != "done":
+        if folder.is_done and folder.result()["status"] in AGAIN:
             folder.forget()
 
 
