@@ -27,7 +27,7 @@ def bench() -> None:
 
 @bench.command()
 @click.option(
-    "--models", default="", metavar="NAMES", help="Which, separated by commas; all and the peers if not said."
+    "models", "-m", "--model", "--models", default="", metavar="NAMES", help="Which; all and the peers if not said."
 )
 @click.option("--cpu", is_flag=True, help="On the CPU, even where there is a GPU.")
 @click.option("--threads", type=click.IntRange(1), help="Threads on the CPU; one a core if not said.")
@@ -55,7 +55,7 @@ def recurrence(
 
     \b
     nnarena bench recurrence
-    nnarena bench recurrence --cpu --models gru,ct_rnn,"ncps LTC"
+    nnarena bench recurrence --cpu -m gru,ct_rnn,"ncps LTC"
     """
     import torch
 

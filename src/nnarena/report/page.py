@@ -189,8 +189,8 @@ def _failures(summary: dict[str, Any]) -> str:
     rest = paragraph(f"And {more} more; `report --format json` has them all.") if more > 0 else ""
     heads = "".join(f"<th>{name}</th>" for name in ("status", "task", "model", "optimizer", "seed", "trial", "reason"))
     return (
-        f'<section id="failures"><h2>What failed</h2><p class="meta">{len(failures)} trials did not end well. They '
-        f"are counted in their rows and never dropped.</p>"
+        f'<section id="failures"><h2>What failed</h2><p class="meta">Trials that did not end well: '
+        f"{len(failures):,}. They are counted in their rows and never dropped.</p>"
         f'<div class="scroll"><table class="plain"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
         f"{rest}</section>"
     )
