@@ -1,0 +1,163 @@
+"""What our own optimizers share: tensors gathered into lists, steps that are counted, options that are checked.
+
+A subclass says what it keeps (`keeps`), what its options may be (`check`) and how a list of tensors moves (`move`).
+"""
+
+# torch's optimizers are written with torch._foreach_…, which it does not export and types too narrowly.
+# pyright: reportPrivateImportUsage=false, reportArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]]
+Group = dict[str, Any]
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class Batch:
+    """Parameters of one type on one device, and what belongs to each; complex numbers as pairs of real ones.
+
+    `kept[name]` are the tensors that the optimizer keeps, `is_weight` tells matrices and kernels from biases.
+    """
+
+    params: list[Tensor]
+    grads: list[Tensor]
+    kept: dict[str, list[Tensor]]
+    steps: list[Tensor]
+    is_weight: list[bool]
+
+
+class Grouped(Optimizer):
+    """An optimizer that moves many tensors at once.
+
+    `population_dims`: how many first dimensions of every tensor count members of a population, whose norms and
+    products are taken apart. Numbers of 16 bits are computed with as 32, and kept, as torch does, as 16.
+    """
+
+    population_dims = 0
+    counts = True  # whether it keeps the number of steps
+
+    def __init__(self, params: Params, defaults: Group) -> None:
+        super().__init__(params, {"foreach": None, "capturable": False, "differentiable": False, **defaults})
+
+    def keeps(self, group: Group) -> tuple[str, ...]:
+        """The names of the tensors that are kept beside each parameter, all zeros at first."""
+        raise NotImplementedError
+
+    def check(self, group: Group) -> None:
+        """Raise ValueError if an option is out of range."""
+        raise NotImplementedError
+
+    def move(self, group: Group, batch: Batch) -> None:
+        """Change `batch.params` and `batch.kept` where they lie."""
+        raise NotImplementedError
+
+    def add_param_group(self, param_group: Group) -> None:
+        self.check({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, default in self.defaults.items():
+                group.setdefault(name, default)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One step; `closure`, if there is one, computes the loss and its gradients, and the loss is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            for group in self.param_groups:
+                for params in self._buckets(group):
+                    self._step(group, params)
+        return loss
+
+    def _buckets(self, group: Group) -> Iterator[list[Tensor]]:
+        """The parameters with gradients, in lists of one type and device; or each by itself, if not `foreach`."""
+        buckets: dict[Any, list[Tensor]] = {}
+        for place, param in enumerate(group["params"]):
+            if param.grad is None or not param.numel():
+                continue
+            if param.grad.layout != torch.strided:
+                name = type(self).__name__
+                raise RuntimeError(f"{name} cannot take sparse gradients: make them dense, or use torch's SparseAdam.")
+            if param.is_cuda and not group["capturable"] and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(f"{type(self).__name__} can be recorded in a CUDA graph only with capturable=True.")
+            key = place if group["foreach"] is False else (param.device, param.dtype, param.grad.dtype)
+            buckets.setdefault(key, []).append(param)
+        yield from buckets.values()
+
+    def _step(self, group: Group, params: list[Tensor]) -> None:
+        names = self.keeps(group)
+        for param in params:
+            self._begin(param, names, group)
+        steps = [self.state[param]["step"] for param in params] if self.counts else []
+        if steps:
+            with torch.no_grad():
+                torch._foreach_add_(steps, 1.0)
+        stored = [_real(params), *(_real([self.state[param][name] for param in params]) for name in names)]
+        # Numbers of 16 bits, and those that gradients shall flow through, change as copies that are written back.
+        if params[0].dtype in HALVES:
+            values = [[tensor.float() for tensor in tensors] for tensors in stored]
+        else:
+            values = [list(torch._foreach_clone(ts)) for ts in stored] if group["differentiable"] else stored
+        grads = [grad.to(values[0][0].dtype) for grad in _real([param.grad for param in params])]
+        if group["maximize"]:
+            grads = list(torch._foreach_neg(grads))
+        is_weight = [param.ndim - self.population_dims > 1 for param in params]
+        self.move(group, Batch(values[0], grads, dict(zip(names, values[1:], strict=True)), steps, is_weight))
+        if values is not stored:
+            for old, new in zip(stored, values, strict=True):
+                torch._foreach_copy_(old, new)
+
+    def _begin(self, param: Tensor, names: tuple[str, ...], group: Group) -> None:
+        state = self.state[param]
+        for name in names:
+            if name not in state:
+                state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
+        if self.counts and "step" not in state:
+            state["step"] = torch.zeros((), device=param.device if group["capturable"] else "cpu")
+
+
+def _real(tensors: list[Tensor]) -> list[Tensor]:
+    return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+
+
+def demand(owner: str, group: Group, name: str, fits: Callable[[Any], bool], phrase: str) -> None:
+    """Raise a sentence that names the option, what it must be, and its value."""
+    if not fits(group[name]):
+        raise ValueError(f"{owner}: {name} must be {phrase}, not {group[name]!r}.")
+
+
+def is_rate(value: Any) -> bool:
+    """A learning rate: a finite number ≥ 0, or a tensor of one number, which nobody looks at."""
+    return value.numel() == 1 if isinstance(value, Tensor) else is_positive(value)
+
+
+def is_positive(value: Any) -> bool:
+    return is_number(value) and 0 <= value < math.inf
+
+
+def is_share(value: Any) -> bool:
+    return is_number(value) and 0 <= value < 1
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def are_betas(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_share, value))
