@@ -100,7 +100,18 @@ def test_out_of_memory_is_a_row(tmp_path) -> None:
 
 MODELS = ["lstm[hidden_size=6]", "gru[hidden_size=6]", "transformer[d_model=4]", "ct_rnn", ":Small", ":Reassigns"]
 SGD = "sgd[momentum=0.9]"  # unlike Adam it does not blow the rounding of a vanishing gradient up to whole steps
-OPTIMIZERS = ["adam", "sgd[momentum=0.9]", "adamw", "nadam", "rmsprop[momentum=0.5]", "adagrad", "adadelta"]
+OPTIMIZERS = [
+    "adam",
+    "sgd[momentum=0.9]",
+    "adamw",
+    "nadam",
+    "rmsprop[momentum=0.5]",
+    "adagrad",
+    "adadelta",
+    "orthadam",
+    "adamp",
+    "sgdp",
+]
 RESTLESS = {"epochs": 10, "stop_patience": 4, "plateau_patience": 1, "min_delta": 0.02}
 
 

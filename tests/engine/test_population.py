@@ -24,6 +24,11 @@ OPTIMIZERS = [
     "rmsprop[momentum=0.5,centered=true]",
     "adagrad[lr_decay=0.1]",
     "adadelta",
+    "orthadam[weight_decay=0.1]",
+    "orthadam[threshold=constant,delta=0.5,view=channel,amsgrad=true]",
+    "orthadam[threshold=constant,eps_place=outside,decay=released,project=all]",
+    "adamp[weight_decay=0.1,delta=0.5]",
+    "sgdp[momentum=0.9,weight_decay=0.1,delta=0.5]",
 ]
 # Plateaus and ends that depend on the seed: a little progress does not count.
 RESTLESS = {"epochs": 12, "stop_patience": 3, "plateau_patience": 1, "min_delta": 0.002}

@@ -120,8 +120,9 @@ class Grouped(Optimizer):
         is_weight = [param.ndim - self.population_dims > 1 for param in params]
         self.move(group, Batch(values[0], grads, dict(zip(names, values[1:], strict=True)), steps, is_weight))
         if values is not stored:
-            for old, new in zip(stored, values, strict=True):
-                torch._foreach_copy_(old, new)
+            for olds, news in zip(stored, values, strict=True):
+                for old, new in zip(olds, news, strict=True):
+                    old.copy_(new)  # torch._foreach_copy_ has no gradient
 
     def _begin(self, param: Tensor, names: tuple[str, ...], group: Group) -> None:
         state = self.state[param]

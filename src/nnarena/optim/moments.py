@@ -8,6 +8,7 @@ m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²,   m̂ = m/
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -65,16 +66,26 @@ def bias_corrections(beta: float, steps: list[Tensor], capturable: bool) -> Fact
     """1 − βᵗ: numbers where steps are counted on the host, tensors where they are counted on the device."""
     if not capturable:
         return [1 - beta ** step.item() for step in steps]
-    powers = torch._foreach_pow(beta, steps)
-    torch._foreach_neg_(powers)
-    torch._foreach_add_(powers, 1.0)
-    return list(powers)
+    # −expm1(t ln β): 1 − βᵗ itself loses digits where βᵗ is nearly 1, and counters have 32 bits
+    found = torch._foreach_mul(steps, math.log(beta) if beta else -math.inf)
+    torch._foreach_expm1_(found)
+    torch._foreach_neg_(found)
+    return list(found)
 
 
 def add_scaled(params: list[Tensor], updates: list[Tensor], sizes: Factors) -> None:
     """θ ← θ + size · u; the updates are used up."""
-    torch._foreach_mul_(updates, sizes)
+    multiply(updates, sizes)
     torch._foreach_add_(params, updates)
+
+
+def multiply(tensors: list[Tensor], factors: Any) -> None:
+    """x ← factor · x: one factor for all, or for each its own. (torch._foreach_mul_ keeps no x for its gradient.)"""
+    if not torch.is_grad_enabled():
+        torch._foreach_mul_(tensors, factors)
+        return
+    for place, tensor in enumerate(tensors):
+        tensor.mul_(factors[place] if isinstance(factors, (list, tuple)) else factors)
 
 
 def _roots(factors: Factors) -> Factors:

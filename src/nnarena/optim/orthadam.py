@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from nnarena.core.components import optimizer
 from nnarena.optim import projection
 from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, demand, is_positive, is_rate
-from nnarena.optim.moments import Factors, add_scaled, denominators, learning_rate, step_sizes, update_moments
+from nnarena.optim.moments import Factors, add_scaled, denominators, learning_rate, multiply, step_sizes, update_moments
 
 TINY = 1e-18  # added to ‖w‖, so that a weight of zeros leaves its update alone
 CHOICES = {
@@ -113,58 +113,68 @@ class OrthAdam(Grouped):
         sizes = step_sizes(group, batch)
         fall = learning_rate(group, batch) * group["weight_decay"]
         projects = [group["delta"] > 0 and (weight or group["project"] == "all") for weight in batch.is_weight]
-        for wanted in (True, False):
-            places = [place for place, chosen in enumerate(projects) if chosen is wanted]
+        for chosen in (True, False):
+            places = [place for place, projected in enumerate(projects) if projected is chosen]
             if places:
-                lists: tuple[list[Any], ...] = (batch.params, batch.kept["exp_avg"], denoms, sizes, batch.is_weight)
-                ps, ms, ds, ss, weights = ([items[place] for place in places] for items in lists)
-                if wanted:
-                    self._orthogonal_step(group, ps, list(torch._foreach_div(ms, ds)), ss, fall, weights)
+                lists = (batch.params, batch.kept["exp_avg"], denoms, sizes)
+                ps, ms, ds, ss = (_at(places, items) for items in lists)
+                if chosen:
+                    is_weight = _at(places, batch.is_weight)
+                    self._orthogonal_step(group, ps, list(torch._foreach_div(ms, ds)), ss, fall, is_weight)
                 else:
                     _plain_step(ps, ms, ds, ss, fall)
 
     def _orthogonal_step(
         self,
         group: Group,
-        ws: list[Tensor],
+        ps: list[Tensor],
         us: list[Tensor],
         sizes: Factors,
         fall: float | Tensor,
         is_weight: list[bool],
     ) -> None:
         """u is m/√(v̂ + ε) here, for no cosine changes with its length; the step size holds the 1/(1 − β₁ᵗ)."""
+        ws, seen = ps, us
+        if group["differentiable"]:  # what a gradient is taken of must not change any more
+            ws, seen = list(torch._foreach_clone(ps)), list(torch._foreach_clone(us))
         by_channel = group["view"] == "channel"
         kept = [self.population_dims + (by_channel and weight) for weight in is_weight]
-        norms_w, products = projection.norms(ws, kept), projection.dots(us, ws, kept)
+        norms_w, products = projection.norms(ws, kept), projection.dots(seen, ws, kept)
         constant = group["threshold"] == "constant"
         limits = [group["delta"]] * len(ws) if constant else projection.limits(ws, kept, group["delta"])
-        masks = projection.masks_of_small_cosines(products, projection.norms(us, kept), norms_w, limits)
+        masks = projection.masks_of_small_cosines(products, projection.norms(seen, kept), norms_w, limits)
         projection.subtract(us, ws, projection.shares(masks, products, norms_w, TINY))
         if group["decay"] == "decoupled":
-            torch._foreach_mul_(ws, 1 - fall)
+            multiply(ps, 1 - fall)
         else:
-            _released_decay(ws, masks, norms_w, fall)
-        add_scaled(ws, us, sizes)
+            _released_decay(ps, ws, masks, norms_w, fall)
+        add_scaled(ps, us, sizes)
+
+
+def _at(places: list[int], items: list[Any]) -> list[Any]:
+    return [items[place] for place in places]
 
 
 def _plain_step(ps: list[Tensor], ms: list[Tensor], denoms: list[Tensor], sizes: Factors, fall: float | Tensor) -> None:
     """AdamW's step, operation by operation."""
-    torch._foreach_mul_(ps, 1 - fall)
+    multiply(ps, 1 - fall)
     if isinstance(sizes[0], Tensor):
         add_scaled(ps, list(torch._foreach_div(ms, denoms)), sizes)
     else:
         torch._foreach_addcdiv_(ps, ms, denoms, sizes)
 
 
-def _released_decay(ws: list[Tensor], masks: list[Tensor], norms_w: list[Tensor], fall: float | Tensor) -> None:
+def _released_decay(
+    ps: list[Tensor], ws: list[Tensor], masks: list[Tensor], norms_w: list[Tensor], fall: float | Tensor
+) -> None:
     """w ← w (1 − ηλ r), where r = w/‖w‖, number by number, if the update was projected, else 1."""
     directions = torch._foreach_div(masks, torch._foreach_add(norms_w, TINY))
-    ratios = torch._foreach_mul(ws, directions)
+    ratios = list(torch._foreach_mul(ws, directions))
     torch._foreach_sub_(ratios, masks)
     torch._foreach_add_(ratios, 1.0)
-    torch._foreach_mul_(ratios, -fall)
+    multiply(ratios, -fall)
     torch._foreach_add_(ratios, 1.0)
-    torch._foreach_mul_(ws, ratios)
+    multiply(ps, ratios)
 
 
 @optimizer(

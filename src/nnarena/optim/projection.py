@@ -72,11 +72,8 @@ def masks_of_small_cosines(products: Tensors, norms_x: Tensors, norms_w: Tensors
 
 def shares(masks: Tensors, products: Tensors, norms_w: Tensors, eps: float) -> Tensors:
     """How many times w is in u, (u·w)/(‖w‖ + ε)², and 0 where the mask is 0."""
-    squares = torch._foreach_add(norms_w, eps)
-    torch._foreach_mul_(squares, squares)
-    found = torch._foreach_mul(masks, products)
-    torch._foreach_div_(found, squares)
-    return list(found)
+    lengths = torch._foreach_add(norms_w, eps)
+    return list(torch._foreach_div(torch._foreach_mul(masks, products), torch._foreach_mul(lengths, lengths)))
 
 
 def subtract(us: Tensors, ws: Tensors, shares: Tensors) -> None:
