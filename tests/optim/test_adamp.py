@@ -6,8 +6,9 @@ import copy
 
 import pytest
 import torch
-from optim_helpers import gradients, norm_growth, start, walk
+from optim_helpers import SHAPES, gradients, norm_growth, start, walk
 
+from nnarena.core.components import catalogue
 from nnarena.optim import SGDP, AdamP
 
 ADAMP = [
@@ -142,6 +143,26 @@ def test_a_value_out_of_range_is_named(kind, name, value):
         kind(start(), **{name: value})
     text = str(error.value)
     assert text.startswith(f"{kind.__name__}: {name} must be ") and text.endswith(f"not {value!r}.")
+
+
+@pytest.mark.parametrize("name", ["adamp", "sgdp"])
+def test_the_registered_ones_have_the_defaults_and_pass_every_option_on(name):
+    component = catalogue("optimizer")[name]
+    defaults = component.resolve({})
+    assert defaults.items() <= component.load()(start()).defaults.items()
+    others = {key: (not value if isinstance(value, bool) else 0.25) for key, value in defaults.items()}
+    others |= {"betas": (0.25, 0.5)} if "betas" in others else {}
+    assert others.items() <= component.load()(start(), **others).defaults.items()
+
+
+@pytest.mark.parametrize("kind", [AdamP, SGDP])
+def test_the_device_is_never_asked_for_a_number(kind):
+    params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in SHAPES]  # these have no numbers
+    optimizer = kind(params, nesterov=True, weight_decay=0.1)
+    optimizer.param_groups[0]["capturable"] = True
+    for param in params:
+        param.grad = torch.empty_like(param)
+    optimizer.step()
 
 
 @pytest.mark.parametrize("kind", [AdamP, SGDP])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import pickle
 
 import pytest
 import torch
@@ -88,6 +89,12 @@ def test_the_defaults_are_the_documented_ones():
     assert resolved == {name: value for name, value in DEFAULTS.items() if name != "maximize"}
 
 
+def test_the_registered_one_passes_every_option_on():
+    options = {name: values[0] for name, values in OTHERS.items() if name != "maximize"}
+    group = catalogue("optimizer")["orthadam"].load()(start(), **options).param_groups[0]
+    assert {name: group[name] for name in options} == options
+
+
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in OTHERS.items() for value in values])
 def test_every_option_is_its_equation_and_changes_the_steps(name, value):
     common = COMPANIONS.get(name, {})
@@ -143,9 +150,11 @@ def test_the_projected_step_is_orthogonal_to_the_weight(view):
 
 
 def test_scale_invariant_weights_grow_more_slowly_than_with_adam():
-    adam = norm_growth(lambda params: torch.optim.Adam(params, lr=0.01))
-    ours = norm_growth(lambda params: OrthAdam(params, lr=0.01, weight_decay=0.0, threshold="constant", delta=0.3))
-    assert adam - 1 > 0.1 and ours - 1 < 0.2 * (adam - 1)
+    adam = norm_growth(lambda params: torch.optim.Adam(params, lr=0.01)) - 1
+    printed = norm_growth(lambda params: OrthAdam(params, lr=0.01, weight_decay=0.0)) - 1
+    strong = norm_growth(lambda params: OrthAdam(params, 0.01, weight_decay=0.0, threshold="constant", delta=0.3)) - 1
+    assert adam > 0.1 and strong < 0.2 * adam
+    assert 0.9 * adam < printed < adam, "the printed threshold is seldom met, says the docstring"
 
 
 # ------------------------------------------------------------------------------------ an ordinary torch optimizer
@@ -179,6 +188,32 @@ def test_it_goes_on_from_its_state_bit_for_bit(dtype):
     for one, two in ((optimizer, params), (other, again)):
         steps(one, two, range(5, 10))
     assert all(torch.equal(one, two) for one, two in zip(params, again, strict=True))
+
+
+def test_the_device_is_never_asked_for_a_number():
+    params = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in SHAPES]  # these have no numbers
+    for options in ({}, RELEASED, {"view": "channel", "amsgrad": True}):
+        optimizer = OrthAdam(params, capturable=True, **options)
+        for param in params:
+            param.grad = torch.empty_like(param)
+        optimizer.step()
+        assert all(state["step"].is_meta for state in optimizer.state.values())
+
+
+def test_a_copy_goes_its_own_way():
+    params = start()
+    optimizer = OrthAdam(params, lr=0.01, delta=0.5)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    other = pickle.loads(pickle.dumps(optimizer))
+    assert other.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+    before = params[0].detach().clone()
+    for param in other.param_groups[0]["params"]:
+        param.grad = torch.ones_like(param)
+    other.step()
+    optimizer.step()
+    assert not torch.equal(params[0], before) and torch.equal(params[0], other.param_groups[0]["params"][0])
 
 
 def test_groups_have_options_of_their_own():

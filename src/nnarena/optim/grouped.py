@@ -91,11 +91,11 @@ class Grouped(Optimizer):
         for place, param in enumerate(group["params"]):
             if param.grad is None or not param.numel():
                 continue
+            name = type(self).__name__
             if param.grad.layout != torch.strided:
-                name = type(self).__name__
                 raise RuntimeError(f"{name} cannot take sparse gradients: make them dense, or use torch's SparseAdam.")
             if param.is_cuda and not group["capturable"] and torch.cuda.is_current_stream_capturing():
-                raise RuntimeError(f"{type(self).__name__} can be recorded in a CUDA graph only with capturable=True.")
+                raise RuntimeError(f"{name} can be recorded in a CUDA graph only with capturable=True.")
             key = place if group["foreach"] is False else (param.device, param.dtype, param.grad.dtype)
             buckets.setdefault(key, []).append(param)
         yield from buckets.values()
@@ -130,7 +130,8 @@ class Grouped(Optimizer):
             if name not in state:
                 state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
         if self.counts and "step" not in state:
-            state["step"] = torch.zeros((), device=param.device if group["capturable"] else "cpu")
+            device = param.device if group["capturable"] else "cpu"
+            state["step"] = torch.zeros((), dtype=torch.float32, device=device)
 
 
 def _real(tensors: list[Tensor]) -> list[Tensor]:
