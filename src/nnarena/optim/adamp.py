@@ -166,17 +166,20 @@ def project_and_decay(
 def _project(group: Group, ws: list[Tensor], gs: list[Tensor], us: list[Tensor], members: int) -> list[Tensor]:
     """Project in place; returns 1 for every tensor (of every member) that was, else 0."""
     channel, layer = [members + 1] * len(ws), [members] * len(ws)
+    gw, uw = projection.dots(gs, ws, channel), projection.dots(us, ws, channel)
+    norms_g, norms_w = projection.norms(gs, channel), projection.norms(ws, channel)
     masks, shares = [], []
     for kept in (channel, layer):
-        norms_w, limits = projection.norms(ws, kept), projection.limits(ws, kept, group["delta"])
-        small = projection.masks_of_small_cosines(
-            projection.dots(gs, ws, kept), projection.norms(gs, kept), norms_w, limits
-        )
+        if kept is layer:  # sums of the channels' sums
+            gw, uw = projection.sums(gw, layer), projection.sums(uw, layer)
+            norms_g, norms_w = projection.norms(norms_g, layer), projection.norms(norms_w, layer)
+        limits = projection.limits(ws, kept, group["delta"])
+        small = projection.masks_of_small_cosines(gw, norms_g, norms_w, limits)
         masks.append([mask.amin(tuple(range(members, mask.ndim)), keepdim=True) for mask in small])  # all channels
         if kept is layer:  # only what did not pass by channels
             torch._foreach_mul_(masks[1], torch._foreach_sub(masks[0], 1.0))
             torch._foreach_neg_(masks[1])
-        shares.append(projection.shares(masks[-1], projection.dots(us, ws, kept), norms_w, group["eps"]))
+        shares.append(projection.shares(masks[-1], uw, norms_w, group["eps"]))
     projection.subtract(us, ws, list(torch._foreach_add(*shares)))
     return list(torch._foreach_add(*masks))
 
