@@ -12,7 +12,8 @@ EVERY = tuple(range(len(SHAPES)))
 
 def start(shapes=SHAPES, dtype=torch.float64, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in shapes]
+    numbers = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    return [torch.nn.Parameter(tensor.to(dtype)) for tensor in numbers]
 
 
 def gradients(params, step, seed=0):
@@ -20,7 +21,7 @@ def gradients(params, step, seed=0):
     generator = torch.Generator().manual_seed(1000 * seed + step)
     for place, param in enumerate(params):
         w = param.detach()
-        g = torch.randn(w.shape, generator=generator, dtype=w.dtype)
+        g = torch.randn(w.shape, generator=generator, dtype=torch.float64).to(w.dtype)
         if w.ndim > 1 and (step + place) % 3:
             dims = tuple(range((step + place) % 2, w.ndim))
             along = (g * w).sum(dims, keepdim=True) / (w * w).sum(dims, keepdim=True)
@@ -28,16 +29,16 @@ def gradients(params, step, seed=0):
         yield g
 
 
-def walk(make, steps=20, shapes=SHAPES, dtype=torch.float64, seed=0):
+def walk(make, steps=20, shapes=SHAPES, dtype=torch.float64, seed=0, device="cpu"):
     """All numbers after every step (steps, numbers)."""
-    params = start(shapes, dtype, seed)
+    params = [torch.nn.Parameter(param.detach().to(device)) for param in start(shapes, dtype, seed)]
     optimizer = make(params)
     trace = []
     for step in range(steps):
-        for param, grad in zip(params, gradients(params, step, seed), strict=True):
-            param.grad = grad
+        for param, grad in zip(params, gradients([p.cpu() for p in params], step, seed), strict=True):
+            param.grad = grad.to(device)
         optimizer.step()
-        trace.append(torch.cat([param.detach().flatten() for param in params]))
+        trace.append(torch.cat([param.detach().flatten().cpu() for param in params]))
     return torch.stack(trace)
 
 

@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.core.components import optimizer
+from nnarena.kernels.multi import Numbers, Rule
 from nnarena.optim import projection
+from nnarena.optim.fused import adam_numbers
 from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, demand, is_positive, is_rate, is_share
 from nnarena.optim.moments import add_scaled, denominators, learning_rate, step_sizes, update_moments
 
@@ -42,6 +44,7 @@ class AdamP(Grouped):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        fused: bool | None = None,
         capturable: bool = False,
     ) -> None:
         super().__init__(
@@ -56,6 +59,7 @@ class AdamP(Grouped):
                 "nesterov": nesterov,
                 "maximize": maximize,
                 "foreach": foreach,
+                "fused": fused,
                 "capturable": capturable,
             },
         )
@@ -67,13 +71,19 @@ class AdamP(Grouped):
     def keeps(self, group: Group) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
+    def rule(self, group: Group) -> Rule:
+        return Rule(by_gradient=True, view="both", nesterov=group["nesterov"], maximize=group["maximize"])
+
+    def numbers(self, group: Group, device: torch.device) -> Numbers:
+        return adam_numbers(group, learning_rate(group, device), group["eps"], group["wd_ratio"])
+
     def move(self, group: Group, batch: Batch) -> None:
         update_moments(group, batch)
         means = batch.kept["exp_avg"]
         if group["nesterov"]:
             means = torch._foreach_lerp(batch.grads, means, group["betas"][0])
         updates = list(torch._foreach_div(means, denominators(group, batch)))
-        fall = learning_rate(group, batch) * group["weight_decay"]
+        fall = learning_rate(group, batch.params[0].device) * group["weight_decay"]
         project_and_decay(group, batch, updates, fall, self.population_dims)
         add_scaled(batch.params, updates, step_sizes(group, batch))
 
@@ -106,6 +116,7 @@ class SGDP(Grouped):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        fused: bool | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -120,6 +131,7 @@ class SGDP(Grouped):
                 "wd_ratio": wd_ratio,
                 "maximize": maximize,
                 "foreach": foreach,
+                "fused": fused,
                 "capturable": True,  # it counts nothing, so it can always be recorded
             },
         )
@@ -132,6 +144,21 @@ class SGDP(Grouped):
     def keeps(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",)
 
+    def rule(self, group: Group) -> Rule:
+        nesterov, maximize = group["nesterov"], group["maximize"]
+        return Rule(adam=False, by_gradient=True, view="both", nesterov=nesterov, maximize=maximize)
+
+    def numbers(self, group: Group, device: torch.device) -> Numbers:
+        return Numbers(
+            lr=learning_rate(group, device),
+            first=group["momentum"],
+            enter=1 - group["dampening"],
+            tiny=group["eps"],
+            delta=group["delta"],
+            decay=group["weight_decay"] / (1 - group["momentum"]),
+            ratio=group["wd_ratio"],
+        )
+
     def move(self, group: Group, batch: Batch) -> None:
         momentum, buffers = group["momentum"], batch.kept["momentum_buffer"]
         torch._foreach_mul_(buffers, momentum)
@@ -139,7 +166,7 @@ class SGDP(Grouped):
         updates = buffers
         if group["nesterov"]:
             updates = list(torch._foreach_add(batch.grads, buffers, alpha=momentum))
-        lr = learning_rate(group, batch)
+        lr = learning_rate(group, batch.params[0].device)
         project_and_decay(group, batch, updates, lr * group["weight_decay"] / (1 - momentum), self.population_dims)
         torch._foreach_add_(batch.params, torch._foreach_mul(updates, -lr))
 

@@ -1,6 +1,7 @@
 """What our own optimizers share: tensors gathered into lists, steps that are counted, options that are checked.
 
-A subclass says what it keeps (`keeps`), what its options may be (`check`) and how a list of tensors moves (`move`).
+A subclass says what it keeps (`keeps`), what its options may be (`check`) and how a list of tensors moves: step by step
+(`move`), and, for the kernels that do the same in three launches, in numbers (`rule`, `numbers`).
 """
 
 # torch's optimizers are written with torch._foreach_…, which it does not export and types too narrowly.
@@ -17,6 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from nnarena.kernels.multi import Numbers, Rule
+from nnarena.optim import fused
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 Group = dict[str, Any]
@@ -48,7 +52,8 @@ class Grouped(Optimizer):
     counts = True  # whether it keeps the number of steps
 
     def __init__(self, params: Params, defaults: Group) -> None:
-        super().__init__(params, {"foreach": None, "capturable": False, "differentiable": False, **defaults})
+        ways = {"foreach": None, "fused": None, "capturable": False, "differentiable": False}
+        super().__init__(params, {**ways, **defaults})
 
     def keeps(self, group: Group) -> tuple[str, ...]:
         """The names of the tensors that are kept beside each parameter, all zeros at first."""
@@ -61,6 +66,23 @@ class Grouped(Optimizer):
     def move(self, group: Group, batch: Batch) -> None:
         """Change `batch.params` and `batch.kept` where they lie."""
         raise NotImplementedError
+
+    def rule(self, group: Group) -> Rule:
+        """`move` as the kernels know it."""
+        raise NotImplementedError
+
+    def numbers(self, group: Group, device: torch.device) -> Numbers:
+        """The numbers of `move`, for the kernels."""
+        raise NotImplementedError
+
+    def projects(self, group: Group, is_weight: bool) -> bool:
+        """Whether updates of a tensor may lose something."""
+        return is_weight
+
+    @property
+    def tables(self) -> dict[Any, Any]:
+        """What the kernels know of lists of tensors; not part of the state."""
+        return self.__dict__.setdefault("_tables", {})
 
     def add_param_group(self, param_group: Group) -> None:
         self.check({**self.defaults, **param_group})
@@ -89,25 +111,31 @@ class Grouped(Optimizer):
         """The parameters with gradients, in lists of one type and device; or each by itself, if not `foreach`."""
         buckets: dict[Any, list[Tensor]] = {}
         for place, param in enumerate(group["params"]):
-            if param.grad is None or not param.numel():
+            grad = param.grad
+            if grad is None or not param.numel():
                 continue
-            name = type(self).__name__
-            if param.grad.layout != torch.strided:
-                raise RuntimeError(f"{name} cannot take sparse gradients: make them dense, or use torch's SparseAdam.")
-            if param.is_cuda and not group["capturable"] and torch.cuda.is_current_stream_capturing():
-                raise RuntimeError(f"{name} can be recorded in a CUDA graph only with capturable=True.")
-            key = place if group["foreach"] is False else (param.device, param.dtype, param.grad.dtype)
+            if grad.layout != torch.strided:
+                raise RuntimeError(
+                    f"{type(self).__name__} cannot take sparse gradients: make them dense, or use torch's SparseAdam."
+                )
+            key = place if group["foreach"] is False else (param.device, param.dtype, grad.dtype)
             buckets.setdefault(key, []).append(param)
         yield from buckets.values()
 
     def _step(self, group: Group, params: list[Tensor]) -> None:
-        names = self.keeps(group)
+        names, first = self.keeps(group), params[0]
+        in_kernels = fused.is_wanted(type(self).__name__, group, first) and first.dtype == first.grad.dtype  # type: ignore[union-attr]
+        where = first.device if in_kernels or group["capturable"] else torch.device("cpu")
+        if where != first.device and first.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(f"{type(self).__name__} can be recorded in a CUDA graph only with capturable=True.")
         for param in params:
-            self._begin(param, names, group)
+            self._begin(param, names, where)
         steps = [self.state[param]["step"] for param in params] if self.counts else []
         if steps:
             with torch.no_grad():
                 torch._foreach_add_(steps, 1.0)
+        if in_kernels and fused.step(self, group, params):
+            return
         stored = [_real(params), *(_real([self.state[param][name] for param in params]) for name in names)]
         # Numbers of 16 bits, and those that gradients shall flow through, change as copies that are written back.
         if params[0].dtype in HALVES:
@@ -124,14 +152,13 @@ class Grouped(Optimizer):
                 for old, new in zip(olds, news, strict=True):
                     old.copy_(new)  # torch._foreach_copy_ has no gradient
 
-    def _begin(self, param: Tensor, names: tuple[str, ...], group: Group) -> None:
+    def _begin(self, param: Tensor, names: tuple[str, ...], where: torch.device) -> None:
         state = self.state[param]
         for name in names:
             if name not in state:
                 state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
         if self.counts and "step" not in state:
-            device = param.device if group["capturable"] else "cpu"
-            state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+            state["step"] = torch.zeros((), dtype=torch.float32, device=where)
 
 
 def _real(tensors: list[Tensor]) -> list[Tensor]:

@@ -47,7 +47,7 @@ def denominators(group: Group, batch: Batch, eps_inside: bool = False) -> list[T
 
 def step_sizes(group: Group, batch: Batch) -> Factors:
     """−η/(1 − β₁ᵗ): what m/(√v̂ + ε) is multiplied by."""
-    lr = learning_rate(group, batch)
+    lr = learning_rate(group, batch.params[0].device)
     corrections = bias_corrections(group["betas"][0], batch.steps, group["capturable"])
     if not group["capturable"]:
         return [-lr / correction for correction in corrections]
@@ -56,10 +56,10 @@ def step_sizes(group: Group, batch: Batch) -> Factors:
     return list(sizes)
 
 
-def learning_rate(group: Group, batch: Batch) -> float | Tensor:
+def learning_rate(group: Group, device: torch.device) -> float | Tensor:
     """η: a number, or a tensor () where the parameters are."""
     lr = group["lr"]
-    return lr.reshape(()).to(batch.params[0].device) if isinstance(lr, Tensor) else lr
+    return lr.reshape(()).to(device) if isinstance(lr, Tensor) else lr
 
 
 def bias_corrections(beta: float, steps: list[Tensor], capturable: bool) -> Factors:

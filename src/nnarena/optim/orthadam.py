@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.core.components import optimizer
+from nnarena.kernels.multi import Numbers, Rule
 from nnarena.optim import projection
+from nnarena.optim.fused import adam_numbers
 from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, demand, is_positive, is_rate
 from nnarena.optim.moments import Factors, add_scaled, denominators, learning_rate, multiply, step_sizes, update_moments
 
@@ -76,6 +78,7 @@ class OrthAdam(Grouped):
         amsgrad: bool = False,
         maximize: bool = False,
         foreach: bool | None = None,
+        fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
@@ -95,6 +98,7 @@ class OrthAdam(Grouped):
                 "amsgrad": amsgrad,
                 "maximize": maximize,
                 "foreach": foreach,
+                "fused": fused,
                 "capturable": capturable,
                 "differentiable": differentiable,
             },
@@ -111,12 +115,28 @@ class OrthAdam(Grouped):
     def keeps(self, group: Group) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
 
+    def projects(self, group: Group, is_weight: bool) -> bool:
+        return is_weight or group["project"] == "all"
+
+    def rule(self, group: Group) -> Rule:
+        return Rule(
+            view=group["view"],
+            by_dimension=group["threshold"] == "dimension",
+            eps_inside=group["eps_place"] == "inside",
+            amsgrad=group["amsgrad"],
+            maximize=group["maximize"],
+            curved=group["decay"] == "released",
+        )
+
+    def numbers(self, group: Group, device: torch.device) -> Numbers:
+        return adam_numbers(group, learning_rate(group, device), TINY)
+
     def move(self, group: Group, batch: Batch) -> None:
         update_moments(group, batch)
         denoms = denominators(group, batch, eps_inside=group["eps_place"] == "inside")
         sizes = step_sizes(group, batch)
-        fall = learning_rate(group, batch) * group["weight_decay"]
-        projects = [group["delta"] > 0 and (weight or group["project"] == "all") for weight in batch.is_weight]
+        fall = learning_rate(group, batch.params[0].device) * group["weight_decay"]
+        projects = [group["delta"] > 0 and self.projects(group, weight) for weight in batch.is_weight]
         for chosen in (True, False):
             places = [place for place, projected in enumerate(projects) if projected is chosen]
             if places:
