@@ -4,6 +4,7 @@
     python tests/kernels/sm90.py lstm gru   those of some cells
     python tests/kernels/sm90.py --serve    reads jobs as JSON from stdin, a line each, and answers each with a line
     python tests/kernels/sm90.py --texts    a digest of every kernel's text
+    python tests/kernels/sm90.py --others   kernels that belong to no cell, as JSON
 
 A job is a cell, a kernel, and how many sequences there are at once. Stack is what did not fit in registers, in bytes a
 thread: spilled numbers, which are written to memory and read again.
@@ -157,6 +158,61 @@ def _usage(cubin: bytes) -> dict[str, int]:
     return {key: int(value) for key, value in re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", said)}
 
 
+def others() -> dict[str, dict[str, int]]:
+    """What kernels take that belong to no cell: gradients of weights, and steps of optimizers."""
+    from triton import compile as compile_for
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from nnarena.kernels import gemm, projected
+
+    sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
+    adam = dict.fromkeys(
+        ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
+    )
+    adam["ADAM"] = True
+    tests = {"BY_DIMENSION": True, "CURVED": False, "LR_IS_TENSOR": False}
+    jobs: list[tuple[str, Any, dict[str, Any], int]] = [
+        ("products", gemm.outer_products, {**sizes, "precision": "bf16x6"}, 8),
+        ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
+        ("measure, orthadam", projected.measure, {**adam, "EPS_INSIDE": True}, 4),
+        ("measure, adamp", projected.measure, {**adam, "BY_GRADIENT": True, "NESTEROV": True, "AMSGRAD": True}, 4),
+        ("measure, sgdp", projected.measure, {**adam, "ADAM": False, "BY_GRADIENT": True}, 4),
+        *((f"judge, {view}", projected.judge, {**tests, "VIEW": view}, 4) for view in ("tensor", "channel", "both")),
+        ("move", projected.move, adam, 4),
+    ]
+    found = {}
+    for name, function, constants, warps in jobs:
+        names = function.arg_names
+        here = {key: value for key, value in constants.items() if key in names}
+        types = {each: "constexpr" if each in here else _type_of_other(each) for each in names}
+        source = ASTSource(
+            fn=function,
+            signature=types,
+            constexprs={(names.index(key),): value for key, value in here.items()},
+            attrs={(place,): [["tt.divisibility", 16]] for place, each in enumerate(names) if _is_even(each, types)},
+        )
+        options = {"num_warps": warps, "num_stages": 1}
+        found[name] = _usage(
+            compile_for(source, target=GPUTarget("cuda", CAPABILITY, WARP), options=options).asm["cubin"]
+        )
+    return found
+
+
+def _is_even(name: str, types: dict[str, str]) -> bool:
+    """Whether Triton knows it to be a multiple of 16: addresses, and strides of most layers."""
+    return types[name].startswith("*") or name.startswith(("left_", "right_"))
+
+
+def _type_of_other(name: str) -> str:
+    if name in ("pointers", "layout", "blocks", "tensors"):
+        return "*i64"
+    if name in ("left", "right", "found", "sums", "verdicts"):
+        return "*fp32"
+    whole = ("pieces", "length", "share", "many", "most")
+    return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"
+
+
 def texts() -> dict[str, str]:
     """A digest of every kernel's text."""
     found = {}
@@ -184,6 +240,8 @@ def main(arguments: list[str]) -> None:
         serve()
     elif arguments == ["--texts"]:
         print(json.dumps(texts()))
+    elif arguments == ["--others"]:
+        print(json.dumps(others()))
     else:
         for job in JOBS:
             if not arguments or job.cell in arguments:

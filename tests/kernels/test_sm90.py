@@ -121,6 +121,14 @@ def test_what_is_known_to_spill_exists():
     assert set(STACK) <= set(JOBS)
 
 
+def test_kernels_that_belong_to_no_cell_spill_nothing():
+    said = subprocess.run(
+        [sys.executable, SCRIPT, "--others"], env=environment(), capture_output=True, text=True, timeout=LIMIT
+    )
+    assert said.returncode == 0, said.stderr
+    assert {name: usage["STACK"] for name, usage in json.loads(said.stdout).items() if usage["STACK"]} == {}
+
+
 def test_kernels_are_the_same_in_every_process():
     """What Triton keeps on disk is found again, and a trial computes tomorrow what it computed today."""
     processes = [
