@@ -1,4 +1,4 @@
-"""`nnarena bench recurrence` as people run it."""
+"""`nnarena bench` as people run it."""
 
 from __future__ import annotations
 
@@ -57,3 +57,16 @@ def test_a_wrong_gradient_shows_failed_and_no_time(arena, monkeypatch) -> None:
 def test_a_mistake_is_told_at_once(arena, arguments: list[str], words: str) -> None:
     printed = arena("bench", "recurrence", "--cpu", *arguments)
     assert printed.code == 2 and words in printed.err
+
+
+def test_optimizers_beside_each_other(arena) -> None:
+    printed = arena("bench", "optimizers", "--cpu", "--rounds", "1", "-m", "cell")
+    assert printed.code == 0, printed.err
+    assert all(word in printed.out for word in ("torch AdamW, fused", "OrthAdam", "adamp AdamP", "error"))
+    assert "cell, OrthAdam" in printed.err
+
+
+def test_optimizers_as_json(arena) -> None:
+    content = json.loads(arena("bench", "optimizers", "--cpu", "--rounds", "1", "-m", "cell", "--json").out)
+    assert content["unit"] == "torch AdamW, fused" and content["device"] == "cpu"
+    assert {row["optimizer"] for row in content["rows"]} >= {"OrthAdam", "AdamP", "SGDP"}

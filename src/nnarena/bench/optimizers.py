@@ -1,132 +1,161 @@
-"""A step of our optimizers, in units of `torch.optim.AdamW`, beside their authors' package.
+"""A step of our optimizers, in units of torch's fused AdamW, beside the packages that have them too.
 
-    python -m nnarena.bench.optimizers
-
-Only the step: gradients lie ready. Each is measured in turns with AdamW on the same tensors; on a GPU also as one CUDA
-graph, where that is possible. Who has a peer here is compared with it first, and has no time where it differs.
+Only the step: gradients lie ready, and stay where they are. Each is measured in turns with the unit on the same
+tensors; on a GPU also as one CUDA graph, where that is possible. Ours are compared with float64 first, and have no time
+where they are wrong.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from nnarena.bench.timing import graphed, measure, side_by_side
+from nnarena.bench.timing import graphed, measure, reason, side_by_side
+from nnarena.core.errors import BadOption, UnknownName
 from nnarena.optim import SGDP, AdamP, OrthAdam
 
-Make = Callable[[list[Tensor]], Optimizer]
-STEPS, TOLERANCE = 5, 1e-4  # of the comparison, in float32
-# A recurrent cell of the arena, a stack of small layers where launches are all that counts, and ResNet-18's sizes.
-TENSORS: dict[str, list[tuple[int, ...]]] = {
-    "cell": [(256, 2), (256, 64), (256,), (256,), (1, 64), (1,)],
-    "layers": [(64, 64), (64,)] * 50,
-    "convolutions": [
-        shape
-        for width, before in ((64, 64), (128, 64), (256, 128), (512, 256))
-        for shape in ((width, before, 3, 3), *((width, width, 3, 3),) * 3, *((width,),) * 8)
-    ],
-}
+Make = Callable[..., Optimizer]  # from tensors, and `capturable`
+Shapes = list[tuple[int, ...]]
+Tell = Callable[[str], None]
+NETWORKS = ("resnet18", "densenet121", "resnext50_32x4d")
+CELL: Shapes = [(256, 2), (256, 64), (256,), (256,), (1, 64), (1,)]  # an LSTM of the arena with its head
+STEPS, TOLERANCE = 5, 1e-5  # of the comparison
+UNIT = "torch AdamW, fused"
+RELEASED: dict[str, Any] = {"threshold": "constant", "eps_place": "outside", "decay": "released", "project": "all"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One optimizer on one list of tensors; `ratio` is its time in units of AdamW's, `seconds` AdamW's own."""
+    """One optimizer on one network: its time in units of fused AdamW's, and in seconds.
+
+    `graph` and `graph_seconds` are those of a CUDA graph; `error` is the distance from float64, as a part of the way.
+    """
 
     optimizer: str
-    tensors: str
-    graph: bool
-    ratio: float | None
+    network: str
+    ratio: float | None = None
     seconds: float | None = None
+    graph: float | None = None
+    graph_seconds: float | None = None
+    error: float | None = None
     note: str = ""
 
 
-def ours(capturable: bool) -> dict[str, Make]:
+def torchs() -> dict[str, Make]:
     return {
-        "OrthAdam": lambda params: OrthAdam(params, capturable=capturable),
-        "OrthAdam, by channels": lambda params: OrthAdam(params, capturable=capturable, view="channel"),
-        "AdamP": lambda params: AdamP(params, capturable=capturable),
-        "SGDP": lambda params: SGDP(params, momentum=0.9),
+        UNIT: functools.partial(AdamW, fused=True),
+        "torch AdamW, foreach": functools.partial(AdamW, foreach=True),
     }
 
 
-def peers() -> dict[str, Make]:
-    """The authors' package, where it is installed."""
-    if importlib.util.find_spec("adamp") is None:
-        return {}
-    package: Any = importlib.import_module("adamp")
+def ours() -> dict[str, Make]:
     return {
-        "AdamP": lambda params: package.AdamP(params, lr=1e-3),
-        "SGDP": lambda params: package.SGDP(params, lr=1e-3, momentum=0.9),
+        "OrthAdam": OrthAdam,
+        "OrthAdam, by channels": functools.partial(OrthAdam, view="channel"),
+        "OrthAdam, as released": functools.partial(OrthAdam, **RELEASED),
+        "AdamP": AdamP,
+        "SGDP": lambda params, capturable=False, **options: SGDP(params, momentum=0.9, **options),
     }
 
 
-def compare(
-    device: torch.device, rounds: int = 5, tensors: dict[str, list[tuple[int, ...]]] | None = None
-) -> Iterator[Row]:
-    """A row for every optimizer on every list of tensors."""
-    for name, shapes in (tensors or TENSORS).items():
-        for graph in (False, True)[: 1 + (device.type == "cuda")]:
-            others = {} if graph else {f"adamp's {key}": make for key, make in peers().items()}  # they ask for numbers
-            for optimizer, make in {**ours(graph), **others}.items():
-                wrong = difference(optimizer, shapes, device)
-                if wrong > TOLERANCE:
-                    yield Row(optimizer=optimizer, tensors=name, graph=graph, ratio=None, note=f"{wrong:.0e} off")
-                else:
-                    yield _timed(
-                        Row(optimizer=optimizer, tensors=name, graph=graph, ratio=None), make, shapes, device, rounds
-                    )
+def peers() -> dict[str, Make | None]:
+    """What other packages have; none where one is not installed. They cannot be recorded."""
+    found: dict[str, Make | None] = {}
+    for package, module, names in (
+        ("adamp", "adamp", ("AdamP", "SGDP")),
+        ("pytorch-optimizer", "pytorch_optimizer", ("AdamP", "SGDP")),
+    ):
+        there = importlib.util.find_spec(module) is not None
+        for name in names:
+            kind = getattr(importlib.import_module(module), name) if there else None
+            options = {"lr": 1e-3, **({"momentum": 0.9} if name == "SGDP" else {})}
+            found[f"{package} {name}"] = kind and functools.partial(kind, **options)
+    return found
 
 
-def difference(name: str, shapes: list[tuple[int, ...]], device: torch.device) -> float:
-    """The largest distance from the peer of the same name after a few steps; 0 where there is none."""
-    if name not in peers() or name not in ours(False):
-        return 0.0
-    lists = []
-    for make in (ours(False)[name], peers()[name]):
-        params = _params(shapes, device)
-        optimizer = make(params)
+def choose(networks: Sequence[str]) -> dict[str, Shapes]:
+    """The tensors of some networks, all if none is named; those of torchvision only where it is installed."""
+    for name in networks:
+        if name not in ("cell", *NETWORKS):
+            raise UnknownName("network", name, ("cell", *NETWORKS))
+        if name != "cell" and not _has_torchvision():
+            raise BadOption(f"The tensors of {name} are torchvision's: pip install torchvision, or take `cell`.")
+    names = networks or ["cell", *(NETWORKS if _has_torchvision() else ())]
+    return {name: CELL if name == "cell" else _shapes(name) for name in names}
+
+
+def compare(device: torch.device, networks: dict[str, Shapes], rounds: int, tell: Tell) -> Iterator[Row]:
+    """A row for every optimizer on every network."""
+    for network, shapes in networks.items():
+        for name, make in {**torchs(), **ours(), **peers()}.items():
+            row = Row(optimizer=name, network=network)
+            tell(f"{network}, {name}")
+            if make is None:
+                yield replace(row, note=f"skipped: {name.split()[0]} is not installed")
+                continue
+            if name in ours():
+                row = replace(row, error=error_of(make, shapes, device))
+                if not (row.error is not None and row.error <= TOLERANCE):
+                    yield replace(row, note="failed: its step is wrong")
+                    continue
+            yield _timed(row, make, shapes, device, rounds, record=name not in peers())
+
+
+def error_of(make: Make, shapes: Shapes, device: torch.device) -> float:
+    """The distance from a few steps in float64, by lists of tensors, as a part of the way."""
+    ends = []
+    for dtype, options in ((torch.float32, {}), (torch.float64, {"foreach": True})):
+        params = _params(shapes, device, dtype)
+        starts = [param.detach().clone() for param in params]
+        optimizer = make(params, **options)
         for _ in range(STEPS):
             optimizer.step()
-        lists.append(params)
-    return max(float((one - two).detach().abs().max()) for one, two in zip(*lists, strict=True))
+        ends.append([(p.detach() - start).double() for p, start in zip(params, starts, strict=True)])
+    distance = sum(float((one - two).square().sum()) for one, two in zip(*ends, strict=True))
+    return (distance / sum(float(one.square().sum()) for one in ends[1])) ** 0.5
 
 
-def _timed(row: Row, make: Make, shapes: list[tuple[int, ...]], device: torch.device, rounds: int) -> Row:
-    steps, note = [], ""
-    for each in (make, lambda params: AdamW(params, capturable=row.graph)):
-        step = each(_params(shapes, device)).step
-        step()
-        if row.graph:
-            step, note = graphed(step)
-        steps.append(step)
-    first, unit = side_by_side(
-        *(functools.partial(measure, step, device) for step in steps), rounds=rounds, device=device
-    )
-    return Row(
-        optimizer=row.optimizer, tensors=row.tensors, graph=row.graph, ratio=first / unit, seconds=unit, note=note
-    )
+def _timed(row: Row, make: Make, shapes: Shapes, device: torch.device, rounds: int, record: bool) -> Row:
+    makes = (make, torchs()[UNIT])
+    try:
+        ours, unit = (functools.partial(measure, each(_params(shapes, device)).step, device) for each in makes)
+        seconds, of_unit = side_by_side(ours, unit, rounds, device)
+        row = replace(row, ratio=seconds / of_unit, seconds=seconds)
+        if device.type == "cuda" and record:
+            found = [graphed(each(_params(shapes, device), capturable=True).step) for each in makes]
+            ours, unit = (functools.partial(measure, step, device) for step, _ in found)
+            seconds, of_unit = side_by_side(ours, unit, rounds, device)
+            note = "; ".join(note for _, note in found if note)
+            row = replace(row, graph=seconds / of_unit, graph_seconds=seconds, note=note)
+    except Exception as error:  # a peer that does not go with this torch
+        return replace(row, ratio=None, note=f"failed: {type(error).__name__}: {reason(error)}")
+    return row
 
 
-def _params(shapes: list[tuple[int, ...]], device: torch.device) -> list[Tensor]:
+def _has_torchvision() -> bool:
+    return importlib.util.find_spec("torchvision") is not None
+
+
+def _shapes(name: str) -> Shapes:
+    import torchvision
+
+    with torch.device("meta"):
+        return [tuple(param.shape) for param in getattr(torchvision.models, name)(num_classes=10).parameters()]
+
+
+def _params(shapes: Shapes, device: torch.device, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     params: list[Tensor] = []
     for shape in shapes:
-        param = nn.Parameter(torch.randn(shape, generator=generator).to(device))
-        param.grad = torch.randn(shape, generator=generator).to(device)
+        numbers, slopes = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(2))
+        param = nn.Parameter(0.02 * numbers)  # about as large as weights are
+        param.grad = slopes
         params.append(param)
     return params
-
-
-if __name__ == "__main__":
-    for row in compare(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
-        time = "–" if row.ratio is None else f"{row.ratio:.2f}"
-        print(
-            f"{row.tensors:14}{'graph' if row.graph else 'step':7}{row.optimizer:24}{time:>7}  {row.note}", flush=True
-        )

@@ -15,6 +15,7 @@ from nnarena.core.errors import BadOption
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from nnarena.bench import optimizers as steps
     from nnarena.bench.recurrence import Row
 
 PUBLISHED = "published code, TensorFlow on such a machine"
@@ -75,16 +76,54 @@ def recurrence(
     )
     tell("")
     if as_json:
-        where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-        facts = {"device": where, "threads": threads, "torch": str(torch.__version__), "rounds": rounds}
-        click.echo(
-            json.dumps({**facts, "unit": "torch.nn.LSTM(2, 64)", "rows": [asdict(row) for row in rows]}, indent=1)
-        )
-        return
+        _echo_json(rows, device, unit="torch.nn.LSTM(2, 64)", threads=threads, rounds=rounds)
+    else:
+        _print(gpu_table(rows) if device.type == "cuda" else cpu_table(rows))
+
+
+@bench.command()
+@click.option("networks", "-m", "--model", default="", metavar="NAMES", help="Whose tensors; all if not said.")
+@click.option("--cpu", is_flag=True, help="On the CPU, even where there is a GPU.")
+@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="Measurements of each.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def optimizers(networks: str, cpu: bool, rounds: int, as_json: bool) -> None:
+    """A step of our optimizers, in units of torch's fused AdamW.
+
+    On the tensors of torchvision's resnet18, densenet121 and resnext50_32x4d, and of an LSTM cell; beside torch's own,
+    and the packages adamp and pytorch-optimizer where they are installed. Ours are compared with float64 first: no time
+    without a right step.
+
+    \b
+    nnarena bench optimizers
+    nnarena bench optimizers --cpu -m cell,resnet18
+    """
+    import torch
+
+    from nnarena.bench.optimizers import UNIT, choose, compare
+
+    chosen = choose([name.strip() for name in networks.split(",") if name.strip()])
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    tell = _teller()
+    rows = list(compare(device, chosen, rounds, tell))
+    tell("")
+    if as_json:
+        _echo_json(rows, device, unit=UNIT, rounds=rounds)
+    else:
+        _print(steps_table(rows, device.type == "cuda"))
+
+
+def _echo_json(rows: list[Any], device: Any, unit: str, **facts: int | None) -> None:
+    import torch
+
+    where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    content = {"device": where, "torch": str(torch.__version__), **facts, "unit": unit}
+    click.echo(json.dumps({**content, "rows": [asdict(row) for row in rows]}, indent=1))
+
+
+def _print(table: Table) -> None:
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 180)
-    console.print(gpu_table(rows) if device.type == "cuda" else cpu_table(rows))
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
 
 
 def _cores() -> int:
@@ -109,7 +148,7 @@ def _table(title: str, columns: list[str]) -> Table:
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 or column in ("path", "note") else "right")
+        table.add_column(column, justify="left" if number == 0 or column in ("path", "optimizer", "note") else "right")
     return table
 
 
@@ -155,7 +194,22 @@ def gpu_table(rows: list[Row]) -> Table:
     return table
 
 
-def time_or_failed(row: Row) -> str:
+def steps_table(rows: list[steps.Row], on_gpu: bool) -> Table:
+    """A line for every optimizer on every network; on a GPU also as a CUDA graph."""
+    graphs = ["in a graph", "ms"] if on_gpu else []
+    table = _table(
+        "A step, in units of torch's fused AdamW", ["network", "optimizer", "ratio", "ms", *graphs, "error", "note"]
+    )
+    for row in rows:
+        times: list[str] = []
+        for ratio, seconds in ((row.ratio, row.seconds), (row.graph, row.graph_seconds)):
+            times += [_number(ratio, ".2f"), _number(None if seconds is None else 1e3 * seconds, ".3f")]
+        times[0] = time_or_failed(row)
+        table.add_row(row.network, row.optimizer, *times[: 4 if on_gpu else 2], _number(row.error, ".0e"), row.note)
+    return table
+
+
+def time_or_failed(row: Row | steps.Row) -> str:
     if row.ratio is not None:
         return f"{row.ratio:.2f}"
     return "" if row.note.startswith("skipped") else "failed"
