@@ -171,3 +171,42 @@ def test_sparse_gradients_are_refused(kind):
     w.grad = torch.ones(3, 2).to_sparse()
     with pytest.raises(RuntimeError, match=f"{kind.__name__} cannot take sparse gradients"):
         kind([w]).step()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (AdamP, {}),
+        (AdamP, {"nesterov": True, "amsgrad": True, "weight_decay": 0.5}),
+        (SGDP, {"momentum": 0.9, "weight_decay": 0.5}),
+        (SGDP, {"momentum": 0.9, "nesterov": True}),
+    ],
+)
+def test_gradients_flow_to_the_learning_rate(kind, options):
+    def loss_after_two_steps(lr):
+        tensors = [param.clone() for param in start(((3, 2), (4,)))]
+        optimizer = kind(tensors, lr=lr, differentiable=True, **options)
+        for step in range(2):
+            for tensor, grad in zip(tensors, gradients(start(((3, 2), (4,))), step), strict=True):
+                tensor.grad = grad
+            optimizer.step()
+        return sum((tensor**3).sum() for tensor in tensors)
+
+    assert torch.autograd.gradcheck(loss_after_two_steps, torch.tensor(0.1, dtype=torch.float64, requires_grad=True))
+
+
+def test_amsgrad_never_lets_the_squares_fall():
+    plain, kept = (
+        walk(lambda params, on=on: AdamP(params, lr=0.01, betas=(0.5, 0.8), amsgrad=on)) for on in (False, True)
+    )
+    assert torch.equal(plain[0], kept[0]) and not torch.allclose(plain, kept)
+    params = start()
+    optimizer = AdamP(params, amsgrad=True, betas=(0.5, 0.8))
+    tops = [torch.zeros_like(p) for p in params]
+    for step in range(5):
+        for param, grad in zip(params, gradients(params, step), strict=True):
+            param.grad = grad
+        optimizer.step()
+        states = [optimizer.state[param] for param in params]
+        tops = [torch.maximum(top, state["exp_avg_sq"]) for top, state in zip(tops, states, strict=True)]
+        assert all(torch.equal(top, state["max_exp_avg_sq"]) for top, state in zip(tops, states, strict=True))

@@ -26,7 +26,7 @@ ADAM = [
 PACKAGE = [
     {},
     {"weight_decay": 0.3, "wd_ratio": 0.2},
-    {"nesterov": True, "maximize": True},
+    {"nesterov": True, "maximize": True, "amsgrad": True, "betas": (0.5, 0.8), "eps": 1e-2},
     {"delta": 0.9, "eps": 1e-3},
 ]
 MOMENTUM = [{"momentum": 0.9}, {"momentum": 0.5, "nesterov": True, "weight_decay": 0.2}, {"dampening": 0.3}]

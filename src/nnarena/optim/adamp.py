@@ -14,7 +14,7 @@ from nnarena.kernels.multi import Numbers, Rule
 from nnarena.optim import projection
 from nnarena.optim.fused import adam_numbers
 from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, demand, is_positive, is_rate, is_share
-from nnarena.optim.moments import add_scaled, denominators, learning_rate, step_sizes, update_moments
+from nnarena.optim.moments import add_scaled, denominators, learning_rate, multiply, step_sizes, update_moments
 
 
 class AdamP(Grouped):
@@ -42,10 +42,12 @@ class AdamP(Grouped):
         wd_ratio: float = 0.1,
         nesterov: bool = False,
         *,
+        amsgrad: bool = False,
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
         capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -57,10 +59,12 @@ class AdamP(Grouped):
                 "delta": delta,
                 "wd_ratio": wd_ratio,
                 "nesterov": nesterov,
+                "amsgrad": amsgrad,
                 "maximize": maximize,
                 "foreach": foreach,
                 "fused": fused,
                 "capturable": capturable,
+                "differentiable": differentiable,
             },
         )
 
@@ -69,10 +73,11 @@ class AdamP(Grouped):
         demand("AdamP", group, "betas", are_betas, "two numbers ≥ 0 and < 1")
 
     def keeps(self, group: Group) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq")
+        return ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
 
     def rule(self, group: Group) -> Rule:
-        return Rule(by_gradient=True, view="both", nesterov=group["nesterov"], maximize=group["maximize"])
+        nesterov, amsgrad, maximize = group["nesterov"], group["amsgrad"], group["maximize"]
+        return Rule(by_gradient=True, view="both", nesterov=nesterov, amsgrad=amsgrad, maximize=maximize)
 
     def numbers(self, group: Group, device: torch.device) -> Numbers:
         return adam_numbers(group, learning_rate(group, device), group["eps"], group["wd_ratio"])
@@ -117,6 +122,7 @@ class SGDP(Grouped):
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
+        differentiable: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -132,6 +138,7 @@ class SGDP(Grouped):
                 "maximize": maximize,
                 "foreach": foreach,
                 "fused": fused,
+                "differentiable": differentiable,
                 "capturable": True,  # it counts nothing, so it can always be recorded
             },
         )
@@ -168,7 +175,9 @@ class SGDP(Grouped):
             updates = list(torch._foreach_add(batch.grads, buffers, alpha=momentum))
         lr = learning_rate(group, batch.params[0].device)
         project_and_decay(group, batch, updates, lr * group["weight_decay"] / (1 - momentum), self.population_dims)
-        torch._foreach_add_(batch.params, torch._foreach_mul(updates, -lr))
+        steps = list(torch._foreach_clone(updates))  # without Nesterov they are the momentum, which is kept
+        multiply(steps, -lr)
+        torch._foreach_add_(batch.params, steps)
 
 
 def project_and_decay(
@@ -183,17 +192,22 @@ def project_and_decay(
         us = [u for u, is_weight in zip(updates, batch.is_weight, strict=True) if is_weight]
         gs = [g for g, is_weight in zip(batch.grads, batch.is_weight, strict=True) if is_weight]
         masks = _project(group, weights, gs, us, population_dims)
-        factors = torch._foreach_mul(masks, (1 - group["wd_ratio"]) * fall)
-        torch._foreach_add_(factors, 1 - fall)
-        torch._foreach_mul_(weights, factors)
+        factors = list(torch._foreach_mul(masks, group["wd_ratio"] - 1))
+        torch._foreach_add_(factors, 1.0)
+        multiply(factors, -fall)
+        torch._foreach_add_(factors, 1.0)
+        multiply(weights, factors)
     if others:
-        torch._foreach_mul_(others, 1 - fall)
+        multiply(others, 1 - fall)
 
 
 def _project(group: Group, ws: list[Tensor], gs: list[Tensor], us: list[Tensor], members: int) -> list[Tensor]:
     """Project in place; returns 1 for every tensor (of every member) that was, else 0."""
     channel, layer = [members + 1] * len(ws), [members] * len(ws)
-    gw, uw = projection.dots(gs, ws, channel), projection.dots(us, ws, channel)
+    seen = us
+    if group["differentiable"]:  # what a gradient is taken of must not change any more
+        ws, seen = list(torch._foreach_clone(ws)), list(torch._foreach_clone(us))
+    gw, uw = projection.dots(gs, ws, channel), projection.dots(seen, ws, channel)
     norms_g, norms_w = projection.norms(gs, channel), projection.norms(ws, channel)
     masks, shares = [], []
     for kept in (channel, layer):
@@ -204,8 +218,7 @@ def _project(group: Group, ws: list[Tensor], gs: list[Tensor], us: list[Tensor],
         small = projection.masks_of_small_cosines(gw, norms_g, norms_w, limits)
         masks.append([mask.amin(tuple(range(members, mask.ndim)), keepdim=True) for mask in small])  # all channels
         if kept is layer:  # only what did not pass by channels
-            torch._foreach_mul_(masks[1], torch._foreach_sub(masks[0], 1.0))
-            torch._foreach_neg_(masks[1])
+            masks[1] = list(torch._foreach_mul(masks[1], torch._foreach_add(torch._foreach_neg(masks[0]), 1.0)))
         shares.append(projection.shares(masks[-1], uw, norms_w, group["eps"]))
     projection.subtract(us, ws, list(torch._foreach_add(*shares)))
     return list(torch._foreach_add(*masks))
@@ -228,6 +241,7 @@ def adamp(
     delta: float = 0.1,
     wd_ratio: float = 0.1,
     nesterov: bool = False,
+    amsgrad: bool = False,
 ) -> Optimizer:
     """Adam that does not step along weights whose gradient is orthogonal to them.
 
@@ -242,8 +256,9 @@ def adamp(
         delta: δ, how nearly orthogonal; 0 never projects
         wd_ratio: r, how much of λ is left where an update was projected
         nesterov: look ahead along the momentum
+        amsgrad: never let v̂ fall
     """
-    return AdamP(params, lr, betas, eps, weight_decay, delta, wd_ratio, nesterov)
+    return AdamP(params, lr, betas, eps, weight_decay, delta, wd_ratio, nesterov, amsgrad=amsgrad)
 
 
 @optimizer("sgdp", reference="Heo et al. 2021, AdamP: slowing down the slowdown for momentum optimizers, ICLR")

@@ -57,6 +57,7 @@ def limits(ws: Tensors, kept: Sequence[int], delta: float) -> list[float]:
     return [delta / math.sqrt(max(1, math.prod(w.shape[first:]))) for w, first in zip(ws, kept, strict=True)]
 
 
+@torch.no_grad()  # a step function has no slope
 def masks_of_small_cosines(products: Tensors, norms_x: Tensors, norms_w: Tensors, limits: Sequence[float]) -> Tensors:
     """1 where |cos(w, x)| < limit, else 0, from x·w, ‖x‖ and ‖w‖.
 
