@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 from optim_helpers import start, walk
-from test_fused import CASES, SHAPES
+from test_fused_steps import CASES, SHAPES
 
 from nnarena.kernels import multi
 from nnarena.optim import SGDP, AdamP, OrthAdam
