@@ -47,7 +47,8 @@ def _swap(monkeypatch, one):
 
 def test_the_catalogue_says_what_is_here(mnist_arrays):
     entries = {entry.name: entry for entry in data.catalogue()}
-    assert list(entries) == ["activity", "digits", "mnist", "walker", "watch"] == data.names()
+    assert list(entries) == sorted(entries) == data.names()
+    assert {"activity", "cifar10", "digits", "mnist", "svhn", "walker", "watch"} <= entries.keys()
     assert [name for name, entry in entries.items() if entry.present] == ["digits"]
     assert all(entry.summary and entry.size and entry.licence and entry.source for entry in entries.values())
     store("mnist", mnist_arrays, {})

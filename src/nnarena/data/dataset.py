@@ -14,6 +14,15 @@ from nnarena.core.errors import DataError
 Arrays = dict[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Remote:
+    """One of several files of a set: its name, addresses of one and the same file, and its MD5 or SHA-256."""
+
+    name: str
+    mirrors: tuple[str, ...]
+    checksum: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
     """One data set: where it comes from, how its files are read, and how one sees that they are whole.
@@ -22,6 +31,7 @@ class DataSet:
     check     raises DataError when arrays of the right names do not fit together
     mirrors   addresses of one and the same file, tried in order
     sha256    of that file, where a trustworthy source names it
+    files     instead of mirrors and sha256: files of several names, or with an MD5 only
     rows      the length that some arrays of the complete set have
     content   `digest` of the complete set's arrays, where it is known
     shipped   the file inside the package, for a set that needs no download
@@ -38,9 +48,15 @@ class DataSet:
     accepts: str
     mirrors: tuple[str, ...] = ()
     sha256: str = ""
+    files: tuple[Remote, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     content: str = ""
     shipped: Path | None = None
+
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """What to download."""
+        return self.files or (Remote("", self.mirrors, self.sha256),)
 
     def missing_rows(self, arrays: Arrays) -> str:
         """`x_train has 6 rows instead of 60000`, or nothing when the set is complete."""

@@ -18,34 +18,40 @@ Progress = Callable[[int, int | None], None]  # bytes here, bytes in all (None: 
 CHUNK = 1 << 16
 ATTEMPTS = 3
 TIMEOUT = 30.0
+MD5_DIGITS = 32
 
 
 class Refused(Exception):
     """Why a mirror did not give the file."""
 
 
-def download(urls: Sequence[str], part: Path, sha256: str = "", progress: Progress | None = None) -> tuple[str, str]:
+def download(urls: Sequence[str], part: Path, checksum: str = "", progress: Progress | None = None) -> tuple[str, str]:
     """Bring a file to `part`; returns the mirror that gave it and its SHA-256. Refused says what every mirror answered.
 
-    A `part` that is there already is continued. One whose checksum is wrong is deleted.
+    A `part` that is there already is continued. One whose checksum is wrong is deleted. A checksum of 32 digits is an
+    MD5, which is all that some publishers give.
     """
     reasons = []
     for url in urls:
         try:
             _from_mirror(url, part, progress or _silent)
-            found = file_sha256(part)
-            if sha256 and found != sha256:
+            found = file_hash(part, "md5" if len(checksum) == MD5_DIGITS else "sha256")
+            if checksum and found != checksum:
                 part.unlink()
-                raise Refused(f"sent a file with the wrong checksum ({found[:12]}…, not {sha256[:12]}…)")
-            return url, found
+                raise Refused(f"sent a file with the wrong checksum ({found[:12]}…, not {checksum[:12]}…)")
+            return url, file_sha256(part)
         except Refused as error:
             reasons.append(f"{urllib.parse.urlsplit(url).netloc} {error}")
     raise Refused("; ".join(reasons))
 
 
 def file_sha256(path: Path) -> str:
+    return file_hash(path, "sha256")
+
+
+def file_hash(path: Path, kind: str) -> str:
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, kind).hexdigest()
 
 
 def _from_mirror(url: str, part: Path, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""Reading files that strangers made: NPY, NPZ, zip archives of NPY, and IDX. Nothing in them is ever executed.
+"""Reading files that strangers made: NPY, NPZ, zip archives of NPY, IDX, MAT. Nothing in them is ever executed.
 
 NumPy stores object arrays (series of unequal length) as a pickle, and a pickle can run any code. Ours are read by an
 unpickler that can build NumPy arrays and numbers, and plain lists, dicts, strings and numbers; it refuses all else.
@@ -12,9 +12,10 @@ import math
 import pickle
 import re
 import struct
+import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -42,6 +43,7 @@ BROKEN = (
     zlib.error,
     zipfile.BadZipFile,
     pickle.UnpicklingError,
+    tarfile.TarError,
 )
 IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 # The functions that NumPy itself names in its pickles; their module is numpy.core or numpy._core, by version.
@@ -169,6 +171,23 @@ def read_idx(path: Path) -> np.ndarray:
         if len(raw) - start != wanted:
             raise DataError(f"it announces {wanted} bytes of numbers and holds {len(raw) - start}")
         return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+
+
+def read_mat(path: Path, names: Sequence[str]) -> Arrays:
+    """Some arrays of a MATLAB file of version 5, compressed or not."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    with reading(path, "a MATLAB file of version 5"):
+        try:
+            with open(path, "rb") as file:
+                found = loadmat(file, variable_names=list(names))
+        except (MatReadError, NotImplementedError, AssertionError) as error:
+            raise DataError(str(error) or "it is cut short") from error
+        for name in names:
+            if not isinstance(found.get(name), np.ndarray):
+                raise DataError(f"the array {name!r} is missing")
+        return {name: found[name] for name in names}
 
 
 def _is_hidden(name: str) -> bool:

@@ -87,23 +87,26 @@ def get(name: str, *, force: bool = False, progress: Progress | None = None) -> 
     instead = f"With the file at hand, run `nnarena data import {name} FILE` ({one.accepts})."
     if os.environ.get("NNARENA_OFFLINE", "0") not in ("", "0"):
         raise DataError(f"NNARENA_OFFLINE is set, so {name!r} was not downloaded. {instead}")
-    part = path.with_name(f"{name}.part")
+    parts = [path.with_name(".".join(filter(None, (name, remote.name, "part")))) for remote in one.remotes]
+    origins = []
+    for remote, part in zip(one.remotes, parts, strict=True):
+        try:
+            origins.append(download(remote.mirrors, part, remote.checksum, progress))
+        except Refused as error:
+            raise DataError(f"Could not get {name!r}: {error}. Try again, or get it elsewhere. {instead}") from error
+        except OSError as error:
+            raise DataError(f"Could not write {part}: {error.strerror or error}.") from error
     try:
-        url, sha256 = download(one.mirrors, part, one.sha256, progress)
-    except Refused as error:
-        raise DataError(f"Could not get {name!r}: {error}. Try again, or get it elsewhere. {instead}") from error
-    except OSError as error:
-        raise DataError(f"Could not write {part}: {error.strerror or error}.") from error
-    try:
-        arrays = _read(one, [part])
+        arrays = _read(one, parts)
         missing = one.missing_rows(arrays)
         if missing:
             raise DataError(f"{missing}.")
     except DataError as error:
-        part.unlink()
+        _delete(parts)
         raise DataError(f"What was downloaded for {name!r} is not the data set: {error} {instead}") from error
-    _keep(one, arrays, url, sha256, part.stat().st_size)
-    part.unlink()
+    urls, checksums = zip(*origins, strict=True)
+    _keep(one, arrays, ", ".join(urls), ", ".join(checksums), sum(part.stat().st_size for part in parts))
+    _delete(parts)
     return path
 
 
@@ -150,6 +153,11 @@ def _keep(one: DataSet, arrays: Arrays, origin: str, sha256: str, size: int | No
         "nnarena": nnarena.__version__,
     }
     return store(one.name, arrays, record)
+
+
+def _delete(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink()
 
 
 def _is_good(name: str) -> bool:
