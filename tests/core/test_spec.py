@@ -23,7 +23,7 @@ def test_who_asks_an_image_for_its_steps_is_unfit():
 
 
 def test_the_first_samples_are_cut_from_every_part():
-    whole = Samples(*(np.arange(5.0) for _ in range(4)))
+    whole = Samples(*(np.arange(5.0) for _ in range(5)))
     few = whole.first(2)
     assert len(few) == 2
     assert all(len(part) == 2 for part in vars(few).values())

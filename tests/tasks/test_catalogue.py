@@ -16,6 +16,7 @@ AT_HAND = {
     "memory": {"length": 5, "symbols": 2, "samples": 64},
     "cell": {"length": 4, "samples": 64},
     "digits": {"samples": 64},
+    "digits_image": {"samples": 64},
 }
 
 
@@ -37,7 +38,8 @@ def test_samples_are_as_the_specification_says(name):
     task = make(name, **AT_HAND[name])
     samples = task.samples(np.random.default_rng(0))
     assert len(samples) == 64
-    assert samples.inputs.shape == (64, *task.spec.input_shape) and samples.inputs.dtype == np.float32
+    assert samples.inputs.shape == (64, *task.spec.input_shape)
+    assert samples.inputs.dtype == (np.uint8 if name == "digits_image" else np.float32)
     if task.spec.target == "class":
         assert samples.targets.shape == (64,) and samples.targets.dtype == np.int64
         assert samples.targets.min() >= 0 and samples.targets.max() < task.spec.output_size

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class TaskSpec:
     """Shapes and meaning of one sample, without the batch dimension.
 
-    input_shape   (steps, features) of a sequence
+    input_shape   (steps, features) of a sequence, or (channels, height, width) of an image
     output_size   values to predict, or classes to tell apart
     target        "values" (regression) or "class" (one of `output_size`)
     per_step      an output at every step, or one after the last
@@ -52,16 +52,18 @@ class TaskSpec:
 class Samples:
     """A task's data. N samples, T steps, F features.
 
-    inputs      (N, T, F) float32
+    inputs      (N, T, F) float32; or (N, C, H, W) images, uint8 where the task makes numbers of them in `present`
     targets     (N, …) float32 values, or (N,) int64 classes
     timespans   (N, T) float32, the time since the step before, where the task gives it
     series      (N,) which recording each window was cut from; windows of one series then never part at the split
+    set_aside   (N,) which samples the publisher keeps for the test; the protocol then splits the others only
     """
 
     inputs: np.ndarray
     targets: np.ndarray
     timespans: np.ndarray | None = None
     series: np.ndarray | None = None
+    set_aside: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -72,4 +74,5 @@ class Samples:
         def cut(array: np.ndarray | None) -> np.ndarray | None:
             return None if array is None else array[:count]
 
-        return Samples(self.inputs[:count], self.targets[:count], cut(self.timespans), cut(self.series))
+        rest = (cut(array) for array in (self.timespans, self.series, self.set_aside))
+        return Samples(self.inputs[:count], self.targets[:count], *rest)

@@ -18,6 +18,7 @@ class Task:
     """
 
     spec: TaskSpec
+    noise: int = 0  # random numbers that `present` takes for every sample in training
 
     def check(self) -> None:
         """Raise DataError if something is missing to make the samples; asked before a study starts."""
@@ -25,6 +26,15 @@ class Task:
     def samples(self, rng: np.random.Generator) -> Samples:
         """All data, before the split. Every random choice comes from `rng`."""
         raise NotImplementedError
+
+    def present(self, inputs: tuple[Tensor, ...], noise: Tensor | None) -> tuple[Tensor, ...]:
+        """What the model is called with, of a batch as it lies on the device: bytes become numbers, images shift.
+
+        `noise` (B, self.noise) is uniform between 0 and 1 in training, another one for every sample and epoch but
+        the same for all rivals; it is None in validation and test. A sample must not depend on its neighbours, and
+        no number may travel between host and device.
+        """
+        return inputs
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """What training and model selection lower: the mean over a batch."""

@@ -37,7 +37,7 @@ def read_cifar(paths: Sequence[Path], parts: Parts, labels: str, label_bytes: in
             for file, raw in _files(path):
                 name = file.name.removesuffix(".bin")
                 if name in wanted and name not in found:
-                    with reading(file, "a batch of CIFAR"):
+                    with reading(str(file), "a batch of CIFAR"):
                         binary = file.name.endswith(".bin")
                         found[name] = from_rows(raw, label_bytes) if binary else from_pickle(raw, labels)
     absent = [name for names in parts.values() for name in names if name not in found]

@@ -92,6 +92,10 @@ class Member:
         order = rng.permutation(len(self.ready.parts["train"]))
         return torch.from_numpy(order.reshape(-1, self.trial.protocol.batch_size))
 
+    def noise(self) -> int:
+        """The key of the next epoch's random changes of samples, the same for all rivals."""
+        return self.trial.axis("noise", self.schedule.epoch)
+
     def see(self, loss: float, state: State) -> None:
         """After an epoch: is it the best, does the learning rate fall, is it the end?"""
         self.schedule.see(loss)

@@ -21,6 +21,8 @@ from nnarena.engine.graph import make_recordable
 from nnarena.engine.splits import Split, split
 from nnarena.engine.step import Data, State
 
+PARTS = ("train", "validation", "test")
+
 
 @dataclass
 class Ready:
@@ -41,7 +43,8 @@ def prepare(trial: Trial, device: torch.device) -> Ready:
     samples = _samples(trial.components["task"], tuple(trial.options["task"].items()), trial.axis("data"))
     if trial.protocol.samples is not None:
         samples = samples.first(trial.protocol.samples)
-    parts = split(len(samples), samples.series, trial.protocol, np.random.default_rng(trial.axis("split")))
+    rng = np.random.default_rng(trial.axis("split"))
+    parts = split(len(samples), samples.series, trial.protocol, rng, samples.set_aside)
     return make_ready(trial, task, samples, parts, device)
 
 
@@ -55,7 +58,7 @@ def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device:
         state=state,
         samples=samples,
         split=parts,
-        parts={name: _on_device(samples, getattr(parts, name), device) for name in ("train", "validation", "test")},
+        parts={name: _on_device(task, samples, getattr(parts, name), device) for name in PARTS},
         parameters=sum(param.numel() for param in state.params.values()),
     )
 
@@ -92,7 +95,7 @@ def build_model(trial: Trial, task: Task) -> nn.Module:
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
 
 
-def _on_device(samples: Samples, index: np.ndarray, device: torch.device) -> Data:
+def _on_device(task: Task, samples: Samples, index: np.ndarray, device: torch.device) -> Data:
     arrays = [samples.inputs, *([] if samples.timespans is None else [samples.timespans])]
     inputs = tuple(torch.from_numpy(np.ascontiguousarray(array[index])).to(device) for array in arrays)
-    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device))
+    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device), task)

@@ -5,6 +5,9 @@ whole batches; the rest, cut down too, is for training (40,000 → 3,968 / 3,968
 
 Where samples are windows of recorded series, the series are shuffled instead and a series is never shared: what is
 left over of the series at a border is dropped.
+
+Where the publisher has set samples aside for the test, those are the test, and the validation's share is taken from
+the others.
 """
 
 from __future__ import annotations
@@ -38,7 +41,15 @@ def held_out(count: int, protocol: Protocol) -> list[int]:
     return sizes
 
 
-def split(count: int, series: np.ndarray | None, protocol: Protocol, rng: np.random.Generator) -> Split:
+def split(
+    count: int,
+    series: np.ndarray | None,
+    protocol: Protocol,
+    rng: np.random.Generator,
+    set_aside: np.ndarray | None = None,
+) -> Split:
+    if set_aside is not None:
+        return _as_published(set_aside, protocol, rng)
     batch, sizes = protocol.batch_size, held_out(count, protocol)
     parts = _by_sample(count, sizes, rng) if series is None else _by_series(series, sizes, rng)
     train = parts[2][: _whole(len(parts[2]), batch)]
@@ -48,6 +59,21 @@ def split(count: int, series: np.ndarray | None, protocol: Protocol, rng: np.ran
             f"to train on with batches of {batch}: give more samples or a smaller --batch-size."
         )
     return Split(test=parts[0], validation=parts[1], train=train)
+
+
+def _as_published(set_aside: np.ndarray, protocol: Protocol, rng: np.random.Generator) -> Split:
+    """All that was set aside is the test; one shuffle of the others, whose first part is the validation."""
+    batch = protocol.batch_size
+    test, others = (rng.permutation(np.flatnonzero(which)) for which in (set_aside, ~set_aside))
+    test = test[: _whole(len(test), batch)]
+    validation, train = np.split(others, [_whole(int(len(others) * protocol.validation_fraction), batch)])
+    train = train[: _whole(len(train), batch)]
+    if not min(len(test), len(validation), len(train)):
+        raise ArenaError(
+            f"{len(others)} samples for training and {set_aside.sum()} for the test are too few: test, validation and "
+            f"training need a whole batch of {batch} each. Give more samples or a smaller --batch-size."
+        )
+    return Split(test=test, validation=validation, train=train)
 
 
 def _whole(count: int, batch: int) -> int:

@@ -87,7 +87,7 @@ class Stacked(Trainer):
         return state
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
-        inputs, targets = self._batch(self.train_data, index_SB)
+        inputs, targets = self._batch(self.train_data, index_SB, self.keys_S)
         losses_S, buffers = self.losses_of(self.params, self.buffers, inputs, targets)
         gradients = torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
         for cohort in self.cohorts:
@@ -99,8 +99,12 @@ class Stacked(Trainer):
         inputs, targets = self._batch(self.validation_data, rows_B.expand(len(self.members), -1))
         return self.scores_of({**self.params, **self.buffers}, inputs, targets)
 
-    def _batch(self, data: Data, index_SB: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        return tuple(part[self.rows, index_SB] for part in data.inputs), data.targets[self.rows, index_SB]
+    def _batch(self, data: Data, index_SB: Tensor, keys_S: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """A batch of every member; the task makes one large batch of them ready, in which nobody sees a neighbour."""
+        gathered = tuple(part[self.rows, index_SB].flatten(0, 1) for part in data.inputs)
+        keys = None if keys_S is None else keys_S[:, None].expand_as(index_SB).flatten()
+        inputs = data.present(gathered, index_SB.flatten(), keys)
+        return tuple(part.unflatten(0, index_SB.shape) for part in inputs), data.targets[self.rows, index_SB]
 
     def _loss_of_one(
         self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: tuple[Tensor, ...], targets: Tensor
@@ -116,9 +120,9 @@ class Stacked(Trainer):
         """All members' samples (S, N, …); a member's own become rows of these, so that they lie there once."""
         parts = [member.ready.parts[name] for member in self.members]
         inputs = tuple(torch.stack(columns) for columns in zip(*(part.inputs for part in parts), strict=True))
-        stacked = Data(inputs, torch.stack([part.targets for part in parts]))
+        stacked = Data(inputs, torch.stack([part.targets for part in parts]), self.task)
         for row, member in enumerate(self.members):
-            member.ready.parts[name] = Data(tuple(part[row] for part in inputs), stacked.targets[row])
+            member.ready.parts[name] = Data(tuple(part[row] for part in inputs), stacked.targets[row], self.task)
         return stacked
 
     def _make_cohorts(self, trial: Trial, states: Sequence[State]) -> Iterator[Cohort]:
@@ -146,7 +150,7 @@ class Stacked(Trainer):
                 self.model.train()
                 index = self.columns.expand(len(self.members), -1)
                 copies = {name: buffer.clone() for name, buffer in self.buffers.items()}
-                batch = self._batch(self.train_data, index)
+                batch = self._batch(self.train_data, index, self.keys_S)
                 losses_S, _ = self.losses_of(self.params, copies, *batch)
                 torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
                 self.model.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
+from nnarena.core.noise import uniform
 from nnarena.core.task import Task
 
 
@@ -30,15 +31,23 @@ class State:
 class Data:
     """Samples on the device. N samples.
 
-    inputs    what the model is called with: (N, T, F), and (N, T) timespans where the task gives them
+    inputs    as they are stored: (N, T, F), and (N, T) timespans where the task gives them; or (N, C, H, W)
     targets   (N, …)
+    task      knows how to make of these what the model is called with
     """
 
     inputs: tuple[Tensor, ...]
     targets: Tensor
+    task: Task = field(default_factory=Task)
 
-    def batch(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        return tuple(part[index] for part in self.inputs), self.targets[index]
+    def batch(self, index: Tensor, key: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """What the model is called with, and the targets; with a `key` for random numbers, as it is in training."""
+        return self.present(tuple(part[index] for part in self.inputs), index, key), self.targets[index]
+
+    def present(self, inputs: tuple[Tensor, ...], index: Tensor, key: Tensor | None) -> tuple[Tensor, ...]:
+        """Of samples that were gathered already; the random numbers depend on the key and on which samples they are."""
+        count = self.task.noise
+        return self.task.present(inputs, uniform(key, index, count) if count and key is not None else None)
 
     def __len__(self) -> int:
         return len(self.targets)

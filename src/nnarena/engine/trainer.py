@@ -54,6 +54,7 @@ class Trainer:
         self.steps = len(ready.parts["train"]) // batch_size
         self.looks = len(ready.parts["validation"]) // batch_size
         self.order_SB = torch.zeros(self.steps, len(members), batch_size, dtype=torch.int64, device=device)
+        self.keys_S = torch.zeros(len(members), dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
         self.columns = torch.arange(batch_size, device=device)
         self.losses_S = torch.zeros(self.steps, len(members), dtype=torch.float64, device=device)
@@ -92,6 +93,10 @@ class Trainer:
                 if deadline is not None and time.monotonic() > deadline:
                     raise OutOfTime
         return [float(column.mean()) for column in _columns(self.losses_S)]
+
+    def set_noise(self, keys: Sequence[int | None]) -> None:
+        """What the random changes of the next epoch's samples come from, by member; who is over has none."""
+        self.keys_S.copy_(torch.tensor([key or 0 for key in keys]))
 
     @torch.no_grad()
     def validate(self) -> list[dict[str, float]]:
@@ -175,7 +180,7 @@ class Alone(Trainer):
         return self.own
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
-        batch = self.train_data.batch(index_SB[0])
+        batch = self.train_data.batch(index_SB[0], self.keys_S)
         return compute_gradients(self.model, self.task, self.own, *batch)[None]
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:

@@ -199,6 +199,7 @@ def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
     began = time.perf_counter()
     torch.manual_seed(first.trial.axis("epoch", first.schedule.epoch))  # dropout and other noise of this epoch
     orders = [None if member.is_over else member.order() for member in members]
+    trainer.set_noise([None if member.is_over else member.noise() for member in members])
     deadlines = [member.deadline for _, member in active]
     try:
         with expecting(calls=expected_steps(trainer)):
