@@ -321,3 +321,8 @@ def waits(spec, width: int = 6):
             return x
 
     return nn.Sequential(noisy(spec, width), Waits())
+
+
+def pixels(spec):
+    """A dense layer on all pixels of an image."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(spec.input_shape)), spec.output_size))

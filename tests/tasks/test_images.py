@@ -1,0 +1,123 @@
+"""Images as tasks: bytes in memory, numbers for the model, the published test set, changes in training only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nnarena import data
+from nnarena.core.components import catalogue, find
+from nnarena.core.errors import BadOption, DataError
+from nnarena.tasks.images import ImageTask
+
+SETS = {
+    "cifar10": ("cifar10", (32, 32, 3), 10),
+    "cifar100": ("cifar100", (32, 32, 3), 100),
+    "svhn": ("svhn", (32, 32, 3), 10),
+    "fashion_mnist": ("fashion_mnist", (28, 28), 10),
+    "mnist_image": ("mnist", (28, 28), 10),
+}
+TASKS = [*SETS, "digits_image"]
+
+
+def make(name: str, **options) -> ImageTask:
+    component = find("task", name)
+    return component.load()(**component.resolve(options))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def arrays(tmp_path, monkeypatch):
+    """A small set in the place of the real one."""
+    monkeypatch.setenv("NNARENA_DATA", str(tmp_path / "store"))
+
+    def put(name: str) -> dict[str, np.ndarray]:
+        stored, shape, classes = SETS[name]
+        made = {}
+        for part, count in (("train", 50), ("test", 10)):
+            made[f"x_{part}"] = rng().integers(0, 256, (count, *shape), dtype=np.uint8)
+            made[f"y_{part}"] = rng().integers(0, classes, count).astype(np.uint8)
+        np.savez(tmp_path / "small.npz", **made)
+        data.import_files(stored, [tmp_path / "small.npz"])
+        return made
+
+    return put
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_bytes_in_memory_and_the_published_test_set(name, arrays):
+    wanted, task = arrays(name), make(name)
+    samples = task.samples(rng())
+    assert samples.inputs.dtype == np.uint8 and samples.inputs.shape == (60, *task.spec.input_shape)
+    assert samples.targets.dtype == np.int64 and samples.set_aside is not None
+    for part, which in (("train", ~samples.set_aside), ("test", samples.set_aside)):
+        theirs = wanted[f"x_{part}"].reshape(-1, *task.spec.input_shape[1:], task.spec.input_shape[0])
+        np.testing.assert_array_equal(samples.inputs[which], theirs.transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(samples.targets[which], wanted[f"y_{part}"])
+
+
+def test_fewer_samples_are_fewer_of_both(arrays):
+    wanted = arrays("cifar10")
+    samples = make("cifar10", samples=30).samples(rng())
+    assert len(samples) == 30 and samples.set_aside is not None and samples.set_aside.sum() == 5
+    assert samples.targets.tolist() == [*wanted["y_train"][:25], *wanted["y_test"][:5]]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_the_model_sees(name):
+    task, plain = make(name), make(name, normalise=False)
+    x = torch.randint(0, task.images.white + 1, (4, *task.spec.input_shape), dtype=torch.uint8)
+    (seen,) = plain.present((x,), None)
+    assert seen.dtype == torch.float32 and torch.equal(seen, x.float() / task.images.white)
+    (normal,) = task.present((x,), None)
+    for channel, (mean, std) in enumerate(zip(task.images.mean, task.images.std, strict=True)):
+        torch.testing.assert_close(normal[:, channel], (seen[:, channel] - mean) / std)
+    (small,) = make(name, size=6).present((x,), None)
+    assert small.shape[1:] == make(name, size=6).spec.input_shape == (task.spec.input_shape[0], 6, 6)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_changes_in_training_only(name):
+    task, plain = make(name, augment="flip:1"), make(name)
+    x = torch.randint(0, task.images.white + 1, (4, *task.spec.input_shape), dtype=torch.uint8)
+    assert task.noise == 1 and plain.noise == 0
+    (before,) = plain.present((x,), None)
+    assert torch.equal(task.present((x,), None)[0], before)
+    assert torch.equal(task.present((x,), torch.full((4, 1), 0.5))[0], before.flip(-1))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_option_is_described_and_checked(name):
+    assert name in catalogue("task") and all(option.doc for option in find("task", name).options)
+    for wrong in ({"samples": 0}, {"size": 2}, {"augment": "twist"}):
+        with pytest.raises(BadOption, match=name):
+            make(name, **wrong)
+
+
+def test_data_that_are_not_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNARENA_DATA", str(tmp_path))
+    for name in SETS:
+        with pytest.raises(DataError, match="`nnarena data get"):
+            make(name).check()
+
+
+def check_moments(task: ImageTask, x: np.ndarray) -> None:
+    for channel, (mean, std) in enumerate(zip(task.images.mean, task.images.std, strict=True)):
+        assert x[:, channel].mean(dtype=np.float64) / task.images.white == pytest.approx(mean, abs=6e-5)
+        assert x[:, channel].std(dtype=np.float64) / task.images.white == pytest.approx(std, abs=6e-5)
+
+
+def test_mean_and_deviation_of_the_digits():
+    check_moments(make("digits_image"), make("digits_image").samples(rng()).inputs)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["cifar10", "fashion_mnist", "mnist_image"])
+def test_mean_and_deviation_of_the_real_images(name):
+    samples = make(name).samples(rng())
+    assert samples.set_aside is not None and samples.set_aside.sum() == 10_000
+    check_moments(make(name), samples.inputs[~samples.set_aside])
