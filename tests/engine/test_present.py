@@ -16,7 +16,7 @@ from nnarena.engine.stack import Stacked
 from nnarena.engine.trainer import Alone
 from nnarena.results.folder import TrialFolder
 
-TASK = "digits_image[augment='pad_crop:1+cutout:2+noise:0.02']"
+TASK = "digits_image[augment='pad_crop:1+cutout:2+noise:0.02',test_views=shift]"
 
 
 def trial(seed: int = 0, task: str = TASK):

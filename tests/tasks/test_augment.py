@@ -124,6 +124,13 @@ def test_resize():
     torch.testing.assert_close(augment.resize(x, 6).mean((2, 3)), x.mean((2, 3)), rtol=0, atol=0.05)
 
 
+def test_shifted():
+    x = images()
+    assert torch.equal(augment.shifted(x, 0, 0), x)
+    assert torch.equal(augment.shifted(x, 1, -1)[..., 1:, :-1], x[..., :-1, 1:])
+    assert not augment.shifted(x, 1, -1)[..., 0, :].any() and not augment.shifted(x, 1, -1)[..., -1].any()
+
+
 def test_nothing_is_nothing():
     for text in (None, "", "flip:0"):
         change = parse(text, SHAPE, "test")

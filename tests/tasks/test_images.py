@@ -93,9 +93,24 @@ def test_changes_in_training_only(name):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_option_is_described_and_checked(name):
     assert name in catalogue("task") and all(option.doc for option in find("task", name).options)
-    for wrong in ({"samples": 0}, {"size": 2}, {"augment": "twist"}):
+    for wrong in ({"samples": 0}, {"size": 2}, {"augment": "twist"}, {"test_views": "twist"}):
         with pytest.raises(BadOption, match=name):
             make(name, **wrong)
+
+
+@pytest.mark.parametrize(("kinds", "count"), [("flip", 2), ("shift", 5), ("flip+shift", 10)])
+def test_views_are_averaged_as_probabilities(kinds, count):
+    task, seen = make("digits_image", test_views=kinds), []
+
+    def model(x):
+        seen.append(x)
+        return x.flatten(1)[:, :10]
+
+    x = torch.rand(4, 1, 8, 8)
+    answer = task.answer(model, (x,))
+    assert len(seen) == count and torch.equal(seen[0], x) and len({str(one.tolist()) for one in seen}) == count
+    torch.testing.assert_close(answer.exp(), torch.stack([one.flatten(1)[:, :10].softmax(1) for one in seen]).mean(0))
+    assert torch.equal(make("digits_image").answer(model, (x,)), model(x))
 
 
 def test_data_that_are_not_here(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -35,6 +37,10 @@ class Task:
         no number may travel between host and device.
         """
         return inputs
+
+    def answer(self, model: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+        """The prediction that validation and test look at; a task may ask several times and average."""
+        return model(*inputs)
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """What training and model selection lower: the mean over a batch."""

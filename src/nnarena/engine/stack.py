@@ -22,7 +22,7 @@ from nnarena.core.trial import Trial
 from nnarena.engine.blend import Blend
 from nnarena.engine.graph import first_line
 from nnarena.engine.prepare import make_optimizer
-from nnarena.engine.step import Data, State, keep_buffers
+from nnarena.engine.step import Data, State, answer, keep_buffers
 from nnarena.engine.trainer import Alone, Log, Trainee, Trainer
 
 ELEMENTWISE = (SGD, Adam, AdamW, NAdam, RMSprop, Adagrad, Adadelta)
@@ -114,7 +114,7 @@ class Stacked(Trainer):
         return loss, {name: weights[name] for name in buffers}
 
     def _score_of_one(self, weights: Mapping[str, Tensor], inputs: Any, targets: Tensor) -> dict[str, Tensor]:
-        return self.task.score(functional_call(self.model, dict(weights), inputs), targets)
+        return self.task.score(answer(self.model, self.task, weights, inputs), targets)
 
     def _stack_data(self, name: str) -> Data:
         """All members' samples (S, N, …); a member's own become rows of these, so that they lie there once."""
@@ -168,7 +168,7 @@ class Stacked(Trainer):
         """A member's loss on its first validation batch, by its own model."""
         ready = member.ready
         inputs, targets = ready.parts["validation"].batch(self.columns)
-        prediction = functional_call(ready.model.eval(), ready.state.weights(), inputs)
+        prediction = answer(ready.model.eval(), self.task, ready.state.weights(), inputs)
         return next(iter(self.task.score(prediction, targets).values()))
 
 

@@ -93,6 +93,11 @@ def keep_buffers(buffers: dict[str, Tensor], after: Mapping[str, Tensor]) -> Non
             buffers[name] = new
 
 
+def answer(model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+    """What the model says with these weights when it is validated or tested."""
+    return task.answer(lambda *parts: functional_call(model, dict(weights), parts), inputs)
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module, task: Task, weights: Mapping[str, Tensor], data: Data, batch_size: int
@@ -103,6 +108,6 @@ def evaluate(
     totals: dict[str, list[Tensor]] = {}
     for rows in index.split(batch_size):
         inputs, targets = data.batch(rows)
-        for name, value in task.score(functional_call(model, dict(weights), inputs), targets).items():
+        for name, value in task.score(answer(model, task, weights, inputs), targets).items():
             totals.setdefault(name, []).append(value)
     return {name: float(np.mean(torch.stack(values).double().cpu().numpy())) for name, values in totals.items()}

@@ -14,13 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.optim import Optimizer
 
 from nnarena.engine.blend import Blend
 from nnarena.engine.graph import Replayed, is_recordable
 from nnarena.engine.prepare import Ready
-from nnarena.engine.step import State, compute_gradients
+from nnarena.engine.step import State, answer, compute_gradients
 
 Log = Callable[[str], None]
 
@@ -185,7 +184,7 @@ class Alone(Trainer):
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self.validation_data.batch(rows_B)
-        scores = self.task.score(functional_call(self.model, self.own.weights(), inputs), targets)
+        scores = self.task.score(answer(self.model, self.task, self.own.weights(), inputs), targets)
         return {name: value[None] for name, value in scores.items()}
 
     @contextmanager

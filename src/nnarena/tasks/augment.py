@@ -112,6 +112,33 @@ def resize(x_BCHW: Tensor, size: int) -> Tensor:
     return F.interpolate(x_BCHW, (size, size), mode="bilinear", align_corners=False, antialias=True)
 
 
+def shifted(x_BCHW: Tensor, down: int, right: int) -> Tensor:
+    """Moved by a pixel or none each way; what comes in from outside is 0."""
+    height, width = x_BCHW.shape[-2:]
+    return F.pad(x_BCHW, (1, 1, 1, 1))[..., 1 - down : 1 - down + height, 1 - right : 1 - right + width]
+
+
+STEPS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
+VIEWS = ("flip", "shift")
+
+
+def views(x_BCHW: Tensor, kinds: Sequence[str]) -> list[Tensor]:
+    """The ways in which one image is shown at test time, itself first: flipped, shifted, or all of both."""
+    shown = [x_BCHW, x_BCHW.flip(-1)] if "flip" in kinds else [x_BCHW]
+    if "shift" in kinds:
+        shown = [shifted(one, *step) for one in shown for step in STEPS]
+    return shown
+
+
+def parse_views(text: str | None, owner: str) -> tuple[str, ...]:
+    """`flip`, `shift` or `flip+shift`."""
+    kinds = tuple(word.strip() for word in text.split("+")) if text else ()
+    for kind in kinds:
+        if kind not in VIEWS:
+            raise BadOption(f"{owner}: there is no view {kind!r}{suggestion(kind, VIEWS)}")
+    return kinds
+
+
 @dataclass(frozen=True)
 class Kind:
     """An augmentation: its function, its usual and its largest strength, and its random numbers (0: one a pixel)."""

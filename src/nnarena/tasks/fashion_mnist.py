@@ -23,10 +23,26 @@ class FashionMNIST(ImageTask):
         size: pixels a side, where it shall be another one
         augment: random changes of the training images, as in pad_crop:4+flip; there are pad_crop, flip, cutout, erase,
             rotate, zoom, brightness, contrast, colour_jitter, noise and greyscale
+        test_views: flip, shift or flip+shift: validation and test average the answers to an image and its mirror image,
+            to the image in its place and a pixel up, down, left and right, or to all ten
         normalise: with the mean and deviation of the training images; otherwise pixels go from 0 to 1
     """
 
     def __init__(
-        self, *, samples: int = 70_000, size: int | None = None, augment: str | None = None, normalise: bool = True
+        self,
+        *,
+        samples: int = 70_000,
+        size: int | None = None,
+        augment: str | None = None,
+        test_views: str | None = None,
+        normalise: bool = True,
     ) -> None:
-        super().__init__(IMAGES, name="fashion_mnist", samples=samples, size=size, augment=augment, normalise=normalise)
+        super().__init__(
+            IMAGES,
+            name="fashion_mnist",
+            samples=samples,
+            size=size,
+            augment=augment,
+            test_views=test_views,
+            normalise=normalise,
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +15,7 @@ from nnarena.core.errors import BadOption
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.data import load
-from nnarena.tasks.augment import parse, resize
+from nnarena.tasks.augment import parse, parse_views, resize, views
 
 SMALLEST, LARGEST = 4, 1024
 
@@ -38,6 +40,7 @@ class ImageTask(Task):
 
     x: (C, H, W), kept as bytes (N, C, H, W) and turned into numbers batch by batch: divided by the largest value,
     resized, changed at random in training, and then normalised with the mean and deviation of the training images.
+    Validation and test may look at several views of an image and average.
 
     Where the publisher has set images aside for the test, they are the test; the protocol takes the validation's
     share from the others, and cuts all to whole batches.
@@ -51,6 +54,7 @@ class ImageTask(Task):
         samples: int,
         size: int | None,
         augment: str | None,
+        test_views: str | None,
         normalise: bool,
     ) -> None:
         if samples < 1:
@@ -61,6 +65,7 @@ class ImageTask(Task):
         shape = (channels, *(sides if size is None else (size, size)))
         self.images, self.most, self.size, self.normalise = images, samples, size, normalise
         self.augmentation = parse(augment, shape, name)
+        self.test_views = parse_views(test_views, name)
         self.noise = self.augmentation.numbers
         self.spec = TaskSpec(input_shape=shape, output_size=images.classes, target="class")
 
@@ -91,6 +96,13 @@ class ImageTask(Task):
             mean, std = (_channels(values, x_BCHW.device) for values in (self.images.mean, self.images.std))
             x_BCHW = (x_BCHW - mean) / std
         return (x_BCHW, *inputs[1:])
+
+    def answer(self, model: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+        """Log probabilities, averaged as probabilities over the views; the plain answer where there is one view."""
+        if not self.test_views:
+            return model(*inputs)
+        answers = [model(x_BCHW, *inputs[1:]).log_softmax(-1) for x_BCHW in views(inputs[0], self.test_views)]
+        return torch.stack(answers).logsumexp(0) - math.log(len(answers))
 
     def _part(self, x: np.ndarray, y: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
         """The first images as (N, C, H, W) bytes, and their classes."""
