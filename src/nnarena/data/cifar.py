@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -34,12 +34,12 @@ def read_cifar(paths: Sequence[Path], parts: Parts, labels: str, label_bytes: in
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for path in paths:
         with reading(path, "an archive of CIFAR's batches"):
-            for file, raw in _files(path):
+            for file, content in _files(path):
                 name = file.name.removesuffix(".bin")
                 if name in wanted and name not in found:
                     with reading(str(file), "a batch of CIFAR"):
                         binary = file.name.endswith(".bin")
-                        found[name] = from_rows(raw, label_bytes) if binary else from_pickle(raw, labels)
+                        found[name] = from_rows(content(), label_bytes) if binary else from_pickle(content(), labels)
     absent = [name for names in parts.values() for name in names if name not in found]
     if absent:
         where = ", ".join(map(str, paths))
@@ -83,17 +83,17 @@ def images(planes: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Names and contents of a folder's files, an archive's, or of a single file."""
+def _files(path: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]]]:
+    """The files of a folder, of an archive, or a single one: their names, and how to read them."""
     if path.is_dir():
         for file in sorted(path.iterdir()):
             if file.is_file():
-                yield PurePosixPath(file), file.read_bytes()
+                yield PurePosixPath(file), file.read_bytes
     elif tarfile.is_tarfile(path):
         with tarfile.open(path) as archive:
             for member in archive:
                 stream = archive.extractfile(member) if member.isfile() else None
                 if stream is not None:
-                    yield PurePosixPath(member.name), stream.read()
+                    yield PurePosixPath(member.name), stream.read
     else:
-        yield PurePosixPath(path), path.read_bytes()
+        yield PurePosixPath(path), path.read_bytes
