@@ -120,9 +120,10 @@ def render_text(content: dict[str, Any]) -> str:
     if "input" in content:
         lines += ["", f"Input {tuple(content['input'])}, output {tuple(content['output'])}, {content['target']}."]
     if "parameters" in content:
+        width = max(map(len, content["parameters"]))
         lines += ["", click.style("Trainable parameters", bold=True)]
         lines += [
-            f"  {task:10}  {count:,}" if isinstance(count, int) else f"  {task:10}  {count}"
+            f"  {task:{width}}  {count:,}" if isinstance(count, int) else f"  {task:{width}}  {count}"
             for task, count in content["parameters"].items()
         ]
     for grid in content.get("grids", []):
