@@ -60,6 +60,16 @@ def test_bytes_in_memory_and_the_published_test_set(name, arrays):
         np.testing.assert_array_equal(samples.targets[which], wanted[f"y_{part}"])
 
 
+def test_seeds_share_their_images_until_the_file_changes(arrays, tmp_path):
+    arrays("cifar10")
+    one = make("cifar10").samples(rng())
+    assert make("cifar10", augment="flip").samples(np.random.default_rng(5)).inputs is one.inputs
+    wanted = {key: value[:8] for key, value in arrays("cifar10").items()}
+    np.savez(tmp_path / "other.npz", **wanted)
+    data.import_files("cifar10", [tmp_path / "other.npz"])
+    assert len(make("cifar10").samples(rng())) == 16
+
+
 def test_fewer_samples_are_fewer_of_both(arrays):
     wanted = arrays("cifar10")
     samples = make("cifar10", samples=30).samples(rng())
