@@ -26,6 +26,8 @@ def other(option: Option) -> Value:
         return option.default * 2 + 2
     if isinstance(option.default, tuple):
         return tuple(value / 2 for value in option.default)
+    if option.annotation == "int | None":
+        return 7
     words = [word.strip("'\" ") for word in option.annotation.removeprefix("Literal[").removesuffix("]").split(",")]
     return next(word for word in words if word != option.default)
 
