@@ -89,9 +89,9 @@ def test_the_publishers_test_set():
     set_aside = np.arange(1000) % 5 == 0
     protocol = Protocol(batch_size=16)
     found = split(1000, None, protocol, np.random.default_rng(0), set_aside)
-    assert [len(part) for part in (found.test, found.validation, found.train)] == [192, 80, 720]
+    assert [len(part) for part in (found.test, found.validation, found.train)] == [200, 80, 720]
     assert set_aside[found.test].all() and not set_aside[np.concatenate([found.validation, found.train])].any()
-    assert len(set(np.concatenate([found.test, found.validation, found.train]))) == 992
+    assert len(set(np.concatenate([found.test, found.validation, found.train]))) == 1000
     with pytest.raises(ArenaError, match="800 samples for training and 200 for the test are too few"):
         split(1000, None, Protocol(batch_size=256), np.random.default_rng(0), set_aside)
 

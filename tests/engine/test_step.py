@@ -157,7 +157,7 @@ def test_what_is_frozen_is_neither_trained_nor_counted():
     assert not torch.equal(before["mix.weight"], after["mix.weight"])
 
 
-@pytest.mark.parametrize("batch", [1, 4, 8, 24])
+@pytest.mark.parametrize("batch", [1, 4, 7, 8, 24, 100])
 def test_evaluation_in_batches_is_the_mean_over_everything(batch):
     net = build("noisy")
     state, samples = state_of(net), data()

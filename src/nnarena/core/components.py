@@ -45,6 +45,7 @@ class Component:
     """One entry: how it is called, what it says of itself, its options, and how to get at it.
 
     `fingerprint` is a hash of the source of a person's own component: when they change it, its trials are new ones.
+    `reads` is what a model takes, "sequences" or "images".
     """
 
     kind: Kind
@@ -54,6 +55,7 @@ class Component:
     doc: str
     options: tuple[Option, ...]
     reference: str = ""
+    reads: str = "sequences"
     fingerprint: str = ""
     target: Callable[..., Any] | None = None
 
@@ -77,8 +79,8 @@ def _mark(name: str, reference: str) -> Callable[[Marked], Marked]:
     return mark
 
 
-def model(name: str, *, reference: str = "") -> Callable[[Marked], Marked]:
-    """Marks `f(spec, *, options) -> torch.nn.Module` as a competitor."""
+def model(name: str, *, reference: str = "", reads: str = "sequences") -> Callable[[Marked], Marked]:
+    """Marks `f(spec, *, options) -> torch.nn.Module` as a competitor that reads "sequences" or "images"."""
     return _mark(name, reference)
 
 
@@ -149,7 +151,8 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
     source = path.read_text(encoding="utf-8")
     if f"@{kind}(" not in source:
         return
-    for node in ast.parse(source).body:
+    module = ast.parse(source)
+    for node in module.body:
         if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             continue
         for mark in node.decorator_list:
@@ -162,18 +165,19 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
                     module=f"nnarena.{ROOMS[kind]}.{path.stem}",
                     attribute=node.name,
                     doc=doc,
-                    options=tuple(_source_options(node, doc)),
+                    options=tuple(_source_options(node, module, doc)),
                     reference=keywords.get("reference", ""),
+                    reads=keywords.get("reads", "sequences"),
                 )
 
 
-def _source_options(node: ast.FunctionDef | ast.ClassDef, doc: str) -> Iterable[Option]:
-    if isinstance(node, ast.ClassDef):
-        inits = [item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"]
-        if not inits:
-            return
-        node = inits[0]
+def _source_options(node: ast.FunctionDef | ast.ClassDef, module: ast.Module, doc: str) -> Iterable[Option]:
     docs = option_docs(doc)
+    if isinstance(node, ast.ClassDef):
+        inherited, init = _source_init(node, module)
+        if init is None:
+            return
+        node, docs = init, option_docs(inherited) | docs
     for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         yield Option(
             name=argument.arg,
@@ -182,6 +186,31 @@ def _source_options(node: ast.FunctionDef | ast.ClassDef, doc: str) -> Iterable[
             required=default is None,
             doc=docs.get(argument.arg, ""),
         )
+
+
+def _source_init(node: ast.ClassDef, module: ast.Module) -> tuple[str, ast.FunctionDef | None]:
+    """The `__init__` that a class has or inherits inside this package, and the docstring that stands above it."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return ast.get_docstring(node) or "", item
+    for base in node.bases:
+        found = _source_class(base.id, module) if isinstance(base, ast.Name) else None
+        doc, init = _source_init(*found) if found else ("", None)
+        if init is not None:
+            return doc, init
+    return "", None
+
+
+def _source_class(name: str, module: ast.Module) -> tuple[ast.ClassDef, ast.Module] | None:
+    """A class that a module defines or imports from another one of this package, and where it is defined."""
+    for node in module.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node, module
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            path = PACKAGE.parent.joinpath(*(node.module or "").split(".")).with_suffix(".py")
+            if path.is_relative_to(PACKAGE) and path.is_file():
+                return _source_class(name, ast.parse(path.read_text(encoding="utf-8")))
+    return None
 
 
 def signature_options(target: Callable[..., Any], skip: Iterable[str] = ()) -> tuple[Option, ...]:

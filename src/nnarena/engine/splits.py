@@ -6,8 +6,8 @@ whole batches; the rest, cut down too, is for training (40,000 → 3,968 / 3,968
 Where samples are windows of recorded series, the series are shuffled instead and a series is never shared: what is
 left over of the series at a border is dropped.
 
-Where the publisher has set samples aside for the test, those are the test, and the validation's share is taken from
-the others.
+Where the publisher has set samples aside for the test, those are the test, every one of them, and the validation's
+share is taken from the others.
 """
 
 from __future__ import annotations
@@ -64,14 +64,13 @@ def split(
 def _as_published(set_aside: np.ndarray, protocol: Protocol, rng: np.random.Generator) -> Split:
     """All that was set aside is the test; one shuffle of the others, whose first part is the validation."""
     batch = protocol.batch_size
-    test, others = (rng.permutation(np.flatnonzero(which)) for which in (set_aside, ~set_aside))
-    test = test[: _whole(len(test), batch)]
+    test, others = np.flatnonzero(set_aside), rng.permutation(np.flatnonzero(~set_aside))
     validation, train = np.split(others, [_whole(int(len(others) * protocol.validation_fraction), batch)])
     train = train[: _whole(len(train), batch)]
     if not min(len(test), len(validation), len(train)):
         raise ArenaError(
-            f"{len(others)} samples for training and {set_aside.sum()} for the test are too few: test, validation and "
-            f"training need a whole batch of {batch} each. Give more samples or a smaller --batch-size."
+            f"{len(others)} samples for training and {len(test)} for the test are too few: validation and training "
+            f"need a whole batch of {batch} each. Give more samples or a smaller --batch-size."
         )
     return Split(test=test, validation=validation, train=train)
 

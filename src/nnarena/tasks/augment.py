@@ -90,7 +90,7 @@ def colour_jitter(x_BCHW: Tensor, u_BK: Tensor, share: float) -> Tensor:
     """Every channel times a factor of its own, 1 ± `share`, and the same for how colourful it is. K = 4."""
     channels = x_BCHW.shape[1]
     tinted = x_BCHW * (1 + _around(u_BK[:, :channels], share))[:, :, None, None]
-    grey = _grey(tinted)
+    grey = grey_of(tinted)
     return (grey + (tinted - grey) * _wide(1 + _around(u_BK[:, 3], share))).clamp(0, 1)
 
 
@@ -102,7 +102,7 @@ def noise(x_BCHW: Tensor, u_BK: Tensor, deviation: float) -> Tensor:
 
 def greyscale(x_BCHW: Tensor, u_BK: Tensor, chance: float) -> Tensor:
     """Without colour, by `chance`. K = 1."""
-    return torch.where(_wide(u_BK[:, 0] < chance), _grey(x_BCHW), x_BCHW)
+    return torch.where(_wide(u_BK[:, 0] < chance), grey_of(x_BCHW), x_BCHW)
 
 
 def resize(x_BCHW: Tensor, size: int) -> Tensor:
@@ -225,7 +225,7 @@ def _wide(values_B: Tensor) -> Tensor:
     return values_B[:, None, None, None]
 
 
-def _grey(x_BCHW: Tensor) -> Tensor:
+def grey_of(x_BCHW: Tensor) -> Tensor:
     """Every channel as bright as the image looks without colour."""
     if x_BCHW.shape[1] != len(GREY):
         return x_BCHW
