@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from nnarena.core.errors import BadOption
@@ -20,6 +22,12 @@ def test_the_defaults_are_the_published_protocol():
         "plateau_patience": 2,
         "plateau_factor": 0.1,
         "min_delta": 1e-4,
+        "schedule": "plateau",
+        "milestones": (),
+        "step_factor": 0.1,
+        "select": "best",
+        "watch_test": False,
+        "precision": "float32",
         "timeout": None,
         "threads": 1,
     }
@@ -50,6 +58,15 @@ def test_settings_are_checked_and_only_the_changes_are_kept():
         ({"stop_patience": 0}, "stop_patience must be above 0"),
         ({"plateau_patience": 0}, "plateau_patience must be above 0"),
         ({"plateau_factor": 1}, "plateau_factor must lie between 0 and 1"),
+        ({"step_factor": 1}, "step_factor must lie between 0 and 1"),
+        ({"schedule": "cosine"}, "option 'schedule' takes plateau or steps, not cosine"),
+        ({"schedule": "steps"}, "schedule=steps and milestones belong together"),
+        ({"milestones": (3, 5)}, "schedule=steps and milestones belong together"),
+        ({"schedule": "steps", "milestones": (5, 3)}, r"milestones must be epochs that grow, .* not \(5,3\)"),
+        ({"schedule": "steps", "milestones": (0, 3)}, "milestones must be epochs that grow"),
+        ({"schedule": "steps", "milestones": (2.5,)}, "option 'milestones' takes"),
+        ({"select": "first"}, "option 'select' takes best or last, not first"),
+        ({"precision": "fp16"}, "option 'precision' takes float32 or bf16, not fp16"),
         ({"test_fraction": 0}, "test_fraction must lie between 0 and 1"),
         ({"test_fraction": 0.5, "validation_fraction": 0.5}, "leave nothing to train on"),
         ({"min_delta": -1e-9}, "min_delta must not be negative"),
@@ -59,6 +76,12 @@ def test_settings_are_checked_and_only_the_changes_are_kept():
 def test_a_wrong_setting_is_a_sentence(settings, sentence):
     with pytest.raises(BadOption, match=sentence):
         Protocol.of(settings)
+
+
+def test_milestones_are_a_tuple_however_they_were_written():
+    protocol = Protocol.of({"schedule": "steps", "milestones": [81, 122]})
+    assert protocol.milestones == (81, 122)
+    assert Protocol.of(json.loads(json.dumps(protocol.as_dict()))) == protocol
 
 
 def test_every_setting_is_explained():

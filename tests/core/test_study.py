@@ -49,6 +49,11 @@ protocols = st.builds(
     lr=st.none() | st.floats(0, exclude_min=True, allow_nan=False),
     plateau_factor=st.floats(0, 1, exclude_min=True, exclude_max=True),
     min_delta=st.floats(0, 1),
+    schedule=st.just("steps"),
+    milestones=st.sets(st.integers(1, 999), min_size=1, max_size=3).map(lambda epochs: tuple(sorted(epochs))),
+    select=st.sampled_from(["best", "last"]),
+    watch_test=st.booleans(),
+    precision=st.sampled_from(["float32", "bf16"]),
     timeout=st.none() | st.floats(0, exclude_min=True, allow_nan=False),
 )
 grids = st.builds(Grid, choices.map(tuple), choices.map(tuple), choices.map(tuple))
@@ -140,6 +145,19 @@ def test_a_study_file_sets_everything(tmp_path):
     assert (quick.seeds, quick.protocol.epochs, quick.protocol.lr) == (1, 2, 1.0)
 
 
+def test_a_rehearsal_may_have_other_tasks(tmp_path):
+    study = read(
+        tmp_path,
+        '[[grid]]\ntasks = ["mnist", "activity"]\nmodels = ["lstm"]\n[[grid]]\ntasks = ["walker"]\nmodels = ["lstm"]\n'
+        '[protocol]\nschedule = "steps"\nmilestones = [5]\n[quick]\nepochs = 2\nmilestones = [1]\ntasks = ["digits"]\n',
+    )
+    quick = study.quickly()
+    assert [trial.cell for trial in quick.trials()] == [("digits", "lstm", "adam")]
+    assert (quick.protocol.epochs, quick.protocol.milestones) == (2, (1,))
+    asked = study.narrowed(parse_choices(["mnist"]), [], []).quickly()
+    assert [trial.cell[0] for trial in asked.trials()] == ["mnist"], "who names a task gets it"
+
+
 BASE = 'tasks = ["add"]\nmodels = ["lstm"]\n'
 
 
@@ -158,6 +176,7 @@ BASE = 'tasks = ["add"]\nmodels = ["lstm"]\n'
         (BASE + "[protocol]\nepochs = 'x'", "option 'epochs' takes a whole number, not x"),
         (BASE + "[quick]\nepocs = 3", "no option 'epocs'; did you mean 'epochs'"),
         (BASE + "[quick]\nseeds = 'x'", "seeds"),
+        (BASE + "[quick]\ntasks = 'add'", "tasks must be a list of names"),
         ('tasks = "add"\nmodels = ["lstm"]', "tasks must be a list of names"),
         ('tasks = ["add"]', "models must be a list of names"),
         ('tasks = ["add"]\nmodels = []', "models must be a list of names"),

@@ -53,12 +53,24 @@ def test_every_option_is_part_of_the_identity_and_an_explicit_default_is_not(kin
     assert changed.options[kind] != plain.options[kind]
 
 
+def changed_setting(name: str) -> dict[str, Value]:
+    """Another value of a setting, and what it needs beside it."""
+    default = getattr(PUBLISHED, name)
+    if name in ("schedule", "milestones"):
+        return {"schedule": "steps", "milestones": (81, 122)}
+    if isinstance(default, (str, bool)):
+        return {name: other(next(option for option in Protocol.options() if option.name == name))}
+    return {name: 7 if default is None else default * 2}
+
+
 @pytest.mark.parametrize("name", sorted(PUBLISHED.as_dict()))
 def test_every_setting_of_the_protocol_is_part_of_the_identity(name):
-    default = getattr(PUBLISHED, name)
-    changed = make(**{name: 7 if default is None else default * 2})
-    assert changed.id != make().id
-    assert make(**{name: default}).id == make().id
+    base = {"schedule": "steps", "milestones": (81,)} if name == "step_factor" else {}
+    changed = make(**base | changed_setting(name))
+    assert changed.id != make(**base).id
+    assert make(**base | {name: getattr(PUBLISHED, name)}).id == make(**base).id
+    again = trial_from_dict(json.loads(json.dumps(changed.as_dict())))
+    assert again == changed and again.id == changed.id
 
 
 def test_all_that_is_asked_is_part_of_the_identity():

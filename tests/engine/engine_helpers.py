@@ -110,5 +110,9 @@ def bits(path: Path, result: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"curve": curve(path), "weights": (path / MODEL).read_bytes(), "result": kept}
 
 
-# Every built-in competitor but the one that does nothing else than hold a bit.
-COMPETITORS = [name for name in sorted(catalogue("model")) if name != "memory_cell"]
+# Every built-in competitor on sequences but the one that does nothing else than hold a bit.
+COMPETITORS = [
+    name
+    for name, component in sorted(catalogue("model").items())
+    if name != "memory_cell" and component.reads == "sequences"
+]

@@ -99,7 +99,9 @@ def paths(name: str, device: torch.device) -> list[str]:
 
 
 def known() -> list[str]:
-    return [*PUBLISHED, *(name for name in catalogue("model") if name not in PUBLISHED), *peers.PEERS]
+    """Every model of sequences, and the peers."""
+    models = [name for name, component in catalogue("model").items() if component.reads == "sequences"]
+    return [*PUBLISHED, *(name for name in models if name not in PUBLISHED), *peers.PEERS]
 
 
 def choose(names: list[str]) -> list[str]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from typing import Literal
 
 from nnarena.core.components import option_docs
 from nnarena.core.errors import BadOption
-from nnarena.core.options import Option, Value, resolve
+from nnarena.core.options import Option, Value, render, resolve
+
+# Settings that came after the first stores were made.
+LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +22,7 @@ class Protocol:
 
     Options:
         epochs: epochs at most
-        batch_size: samples a step; all splits are cut to whole batches
+        batch_size: samples a step; splits are cut to whole batches, but for a test set that its publisher set aside
         samples: samples at most, for every task of the study; none leaves it to the task
         lr: learning rate for every optimizer of the study; none leaves it to the optimizer
         test_fraction: share of the samples that is kept for the test
@@ -26,6 +31,12 @@ class Protocol:
         plateau_patience: epochs without progress after which the learning rate falls
         plateau_factor: what the learning rate is multiplied by on a plateau
         min_delta: how much lower the validation loss must be to count as progress
+        schedule: when the learning rate falls, on a plateau or at the milestones
+        milestones: epochs after which the learning rate falls, as in (81,122), with schedule=steps
+        step_factor: what the learning rate is multiplied by at a milestone
+        select: which weights are tested, the best by validation or those of the last epoch
+        watch_test: record the test metrics of every epoch, by which nothing is chosen
+        precision: how models multiply, in float32 or in bf16 with weights and loss in float32
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """
@@ -40,6 +51,12 @@ class Protocol:
     plateau_patience: int = 2
     plateau_factor: float = 0.1
     min_delta: float = 1e-4
+    schedule: Literal["plateau", "steps"] = "plateau"
+    milestones: tuple[int, ...] = ()
+    step_factor: float = 0.1
+    select: Literal["best", "last"] = "best"
+    watch_test: bool = False
+    precision: Literal["float32", "bf16"] = "float32"
     timeout: float | None = None
     threads: int = 1
 
@@ -58,13 +75,17 @@ class Protocol:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise BadOption(f"{name} must be above 0, not {value}.")
-        for name in ("test_fraction", "validation_fraction", "plateau_factor"):
+        for name in ("test_fraction", "validation_fraction", "plateau_factor", "step_factor"):
             if not 0 < getattr(self, name) < 1:
                 raise BadOption(f"{name} must lie between 0 and 1, not {getattr(self, name)}.")
         if self.test_fraction + self.validation_fraction >= 1:
             raise BadOption("test_fraction and validation_fraction leave nothing to train on.")
         if not self.min_delta >= 0:
             raise BadOption(f"min_delta must not be negative, not {self.min_delta}.")
+        if any(late <= early for early, late in pairwise((0, *self.milestones))):
+            raise BadOption(f"milestones must be epochs that grow, as in (81,122), not {render(self.milestones)}.")
+        if bool(self.milestones) != (self.schedule == "steps"):
+            raise BadOption("schedule=steps and milestones belong together, as in schedule=steps and milestones=(81,122).")
 
     @classmethod
     def options(cls) -> list[Option]:
@@ -82,6 +103,10 @@ class Protocol:
 
     def as_dict(self) -> dict[str, Value]:
         return asdict(self)
+
+    def identity(self) -> dict[str, Value]:
+        """What a trial's identity is made of; one of `LATER` counts where it is set, so that older trials keep theirs."""
+        return {name: value for name, value in self.as_dict().items() if name not in LATER or name in self.settings()}
 
 
 PUBLISHED = Protocol()

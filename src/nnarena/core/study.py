@@ -10,7 +10,7 @@
     [protocol]                       # what differs from the published protocol
     epochs = 20
 
-    [quick]                          # what `--quick` changes: protocol settings and seeds
+    [quick]                          # what `--quick` changes: protocol settings, seeds, tasks, models, optimizers
     epochs = 1
 
 Instead of one product of tasks, models and optimizers there can be several: `[[grid]]` tables with these three keys.
@@ -51,7 +51,8 @@ class Grid:
 class Study:
     """Grids, seeds and protocol. `source` is what a person types to name it; empty when made on the command line.
 
-    `missing` names models that the study lists and this version does not have.
+    `quick` are the settings of a rehearsal, `rehearsed` the tasks, models or optimizers that take the place of the
+    study's in it. `missing` names models that the study lists and this version does not have.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Study:
     source: str = ""
     published: str = ""
     quick: Mapping[str, Value] = field(default_factory=lambda: QUICK)
+    rehearsed: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,7 +105,8 @@ class Study:
         """The study at the size of a rehearsal."""
         changes = dict(self.quick)
         seeds = changes.pop("seeds", 1)
-        return self.with_(seeds=int(seeds), **changes)
+        grids = tuple(dict.fromkeys(replace(grid, **self.rehearsed) for grid in self.grids))
+        return replace(self, grids=grids).with_(seeds=int(seeds), **changes)
 
     def with_(self, seeds: int | None = None, **settings: Value) -> Study:
         """The study with more or fewer seeds and other protocol settings."""
@@ -124,7 +127,9 @@ class Study:
         missing = tuple(name for name in self.missing if name in asked_for or not models)
         if models and missing:
             raise ArenaError(f"The study {self.name!r} lists {missing[0]!r}, but this version does not have it yet.")
-        return replace(self, grids=tuple(grid for grid in grids if all(vars(grid).values())), missing=missing)
+        rehearsed = {key: part for key, part in self.rehearsed.items() if not asked[key]}
+        grids = tuple(grid for grid in grids if all(vars(grid).values()))
+        return replace(self, grids=grids, missing=missing, rehearsed=rehearsed)
 
     def _part(self, key: str, listed: tuple[Choice, ...], asked: list[Choice]) -> tuple[Choice, ...]:
         if not asked:
@@ -191,15 +196,18 @@ def _study(table: dict[str, Any], name: str, source: str) -> Study:
     skip = missing if source in built_in_studies() else None
     quick = dict(table.get("quick", QUICK))
     _typed(quick, "seeds", int)
-    Protocol.of({key: value for key, value in quick.items() if key != "seeds"})
+    protocol = Protocol.of(table.get("protocol", {}))
+    small = {key: quick.pop(key) for key in GRID_KEYS if key in quick}
+    Protocol.of(protocol.settings() | {key: value for key, value in quick.items() if key != "seeds"})
     return Study(
         name=table.get("name", name),
         title=table.get("title", ""),
         source=source,
         seeds=table.get("seeds", 1),
         published=table.get("published", ""),
-        protocol=Protocol.of(table.get("protocol", {})),
+        protocol=protocol,
         quick=quick,
+        rehearsed=_names(small),
         grids=tuple(_grid(grid, skip) for grid in grids),
         missing=tuple(missing),
     )
@@ -209,17 +217,20 @@ def _grid(table: Any, missing: dict[str, None] | None) -> Grid:
     if not isinstance(table, dict):
         raise ArenaError("A [[grid]] is a table with tasks, models and optimizers.")
     _known_keys(table, GRID_KEYS)
-    parts = {}
-    for key in GRID_KEYS:
-        names = table.get(key, ["adam"] if key == "optimizers" else [])
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise ArenaError(f'{key} must be a list of names such as {key} = ["…"].')
-        parts[key] = tuple(parse_choices(names))
+    parts = _names({key: table.get(key, ["adam"] if key == "optimizers" else []) for key in GRID_KEYS})
     if missing is not None:
         known = catalogue("model")
         missing.update({choice.ref: None for choice in parts["models"] if choice.ref not in known})
         parts["models"] = tuple(choice for choice in parts["models"] if choice.ref in known)
     return Grid(**parts)
+
+
+def _names(table: Mapping[str, Any]) -> dict[str, tuple[Choice, ...]]:
+    """Lists of names as choices."""
+    for key, names in table.items():
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise ArenaError(f'{key} must be a list of names such as {key} = ["…"].')
+    return {key: tuple(parse_choices(names)) for key, names in table.items()}
 
 
 def _known_keys(table: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -41,6 +41,7 @@ class Trial:
     def id(self) -> str:
         """A hash of all that determines the trial."""
         request = self.as_dict() | {kind: getattr(self, kind).ref for kind in KINDS}
+        request["protocol"] = self.protocol.identity()
         text = json.dumps(request, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

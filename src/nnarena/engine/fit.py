@@ -17,12 +17,13 @@ from nnarena.engine.graph import WARM_UP
 from nnarena.engine.prepare import build_model, make_ready
 from nnarena.engine.splits import Split, held_out
 from nnarena.engine.stack import is_out_of_memory, make_trainer
+from nnarena.engine.step import multiply_in
 
 
 def check_fit(trial: Trial) -> int:
     """Build the model, feed it two samples of zeros, look at what comes out. Returns its trainable parameters."""
     task: Task = trial.components["task"].load()(**trial.options["task"])
-    model = build_model(trial, task)
+    model = multiply_in(trial.protocol.precision, build_model(trial, task), torch.device("cpu"))
     optimizer = trial.components["optimizer"].load()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:

@@ -103,15 +103,22 @@ class Member:
             self.best = {name: tensor.detach().clone() for name, tensor in state.weights().items()}
         if self.schedule.reduce:
             for group in state.optimizer.param_groups:
-                group["lr"] *= self.trial.protocol.plateau_factor
+                group["lr"] *= self.schedule.factor
 
     def store(self, line: dict[str, Any]) -> None:
         """The epoch on the disk: from here on a crash costs nothing that came before."""
         self.folder.append(line)
         save_checkpoint(self.folder.path / CHECKPOINT, self.ready.state, self.best, self.schedule)
 
+    def watch(self) -> dict[str, float]:
+        """The test metrics after an epoch, only to be recorded: nothing is ever chosen by them."""
+        ready = self.ready
+        return evaluate(
+            ready.model, ready.task, ready.state.weights(), ready.parts["test"], self.trial.protocol.batch_size
+        )
+
     def score(self, status: str) -> None:
-        """The best weights and how good they are: here, and only here, the test samples are read."""
+        """The selected weights and how good they are: here, and but for `watch` only here, the test samples are read."""
         ready, result, batch = self.ready, self.result, self.trial.protocol.batch_size
         result["status"], result["best_epoch"] = status, self.schedule.best_epoch
         if self.best:

@@ -19,7 +19,7 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.graph import make_recordable
 from nnarena.engine.splits import Split, split
-from nnarena.engine.step import Data, State
+from nnarena.engine.step import Data, State, multiply_in
 
 PARTS = ("train", "validation", "test")
 
@@ -50,7 +50,7 @@ def prepare(trial: Trial, device: torch.device) -> Ready:
 
 def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device: torch.device) -> Ready:
     """Model and optimizer of a trial, and some samples as they were split, all on the device."""
-    model = build_model(trial, task)
+    model = multiply_in(trial.protocol.precision, build_model(trial, task), device)
     state = make_state(trial, model, device)
     return Ready(
         task=task,

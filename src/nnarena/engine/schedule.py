@@ -3,6 +3,9 @@
 The rules are those of Keras' ReduceLROnPlateau, EarlyStopping and ModelCheckpoint, as the published arena used them:
 progress means a validation loss lower than the best so far by more than `min_delta`; the learning rate and the end
 each keep their own count of epochs without progress; the checkpoint that is tested is the best by *any* improvement.
+
+With schedule=steps the learning rate falls after the epochs that the protocol names instead, as torch's MultiStepLR
+does; with select=last the checkpoint that is tested is the last one, and no epoch is chosen at all.
 """
 
 from __future__ import annotations
@@ -47,13 +50,19 @@ class Schedule:
     def see(self, loss: float) -> None:
         """After an epoch: sets `improved`, `reduce` and `finished`."""
         self.epoch += 1
-        self.improved = loss < self.best_loss
+        self.improved = loss < self.best_loss or self.protocol.select == "last"
         if self.improved:
             self.best_loss, self.best_epoch = loss, self.epoch
-        self.reduce = self.plateau.exhausted_by(loss)
-        if self.reduce:
+        plateau = self.plateau.exhausted_by(loss)
+        if plateau:
             self.plateau.waited = 0
+        self.reduce = self.epoch in self.protocol.milestones if self.protocol.schedule == "steps" else plateau
         self.finished = self.stop.exhausted_by(loss) or self.epoch >= self.protocol.epochs
+
+    @property
+    def factor(self) -> float:
+        """What the learning rate is multiplied by when it falls."""
+        return self.protocol.step_factor if self.protocol.schedule == "steps" else self.protocol.plateau_factor
 
     def state(self) -> dict[str, Any]:
         """All that a continued run needs to know; JSON."""

@@ -53,6 +53,23 @@ class Data:
         return len(self.targets)
 
 
+def multiply_in(precision: str, model: nn.Module, device: torch.device) -> nn.Module:
+    """The model, whose products and convolutions are computed in bfloat16 if the protocol says so.
+
+    Weights, gradients and the answer stay float32. Images then lie with their channels last on a GPU, as its bfloat16
+    kernels want them. The casts are not kept for the next use: a recorded step must read the weights anew.
+    """
+    if precision == "bf16":
+        plain = model.forward
+
+        def forward(*inputs: Tensor) -> Tensor:
+            with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+                return plain(*inputs).float()
+
+        model.forward = forward
+    return model
+
+
 def train_step(model: nn.Module, task: Task, state: State, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
     """A function of (parameters, optimizer state, batch) and nothing else; the state is updated where it lies.
 
@@ -102,7 +119,7 @@ def answer(model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: 
 def evaluate(
     model: nn.Module, task: Task, weights: Mapping[str, Tensor], data: Data, batch_size: int
 ) -> dict[str, float]:
-    """Means of all metrics over whole batches."""
+    """Means of all metrics over the samples; the last batch may be smaller."""
     model.eval()
     index = torch.arange(len(data), device=data.targets.device)
     totals: dict[str, list[Tensor]] = {}
@@ -110,4 +127,8 @@ def evaluate(
         inputs, targets = data.batch(rows)
         for name, value in task.score(answer(model, task, weights, inputs), targets).items():
             totals.setdefault(name, []).append(value)
-    return {name: float(np.mean(torch.stack(values).double().cpu().numpy())) for name, values in totals.items()}
+    shares = [len(rows) / batch_size for rows in index.split(batch_size)]
+    return {
+        name: float(np.average(torch.stack(values).double().cpu().numpy(), weights=shares))
+        for name, values in totals.items()
+    }

@@ -1,8 +1,8 @@
 """Trials from their request to their result: one alone, or several of one kind as one population.
 
 Honest by construction: the splits, the order of batches and the start values come from seeds that all rivals with
-the same seed share; validation alone selects the model; the test set is read once, on the best checkpoint; whatever
-goes wrong becomes a row with its reason.
+the same seed share; validation alone selects the model; the test set is read once, on the best checkpoint (or besides
+after every epoch with `watch_test`, for the record only); whatever goes wrong becomes a row with its reason.
 """
 
 from __future__ import annotations
@@ -228,6 +228,8 @@ def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
     seconds = time.perf_counter() - began  # in a population the time of all of them: the line says so
     for member, line in lines:
         line |= {"seconds": seconds} | shared
+        if member.trial.protocol.watch_test:
+            line["test"] = member.watch()
         member.store(line)
         watch.epoch(member.trial, line)
 
