@@ -1,0 +1,100 @@
+"""torchvision's networks for images, from random start values.
+
+x (B, C, H, W) → (B, classes). As torchvision builds them for ImageNet, with as many classes as the task has; a task of
+another number of channels than 3 gets a first convolution of its own, with the same kind of start values.
+
+    stem=imagenet    7×7 convolution with stride 2, then 3×3 max pooling with stride 2: the image is a quarter as high
+    stem=cifar       3×3 convolution with stride 1, no pooling: what is usual for images of 32×32 pixels
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Literal
+
+from torch import nn
+
+from nnarena.core.components import model
+from nnarena.core.errors import Unfit
+from nnarena.core.spec import TaskSpec
+
+
+@model("resnet18", reference="He et al. 2016, Deep residual learning for image recognition, CVPR", reads="images")
+def resnet18(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet") -> nn.Module:
+    """Residual network of 18 layers, as torchvision builds it.
+
+        y = relu(x + F(x)),   F: two 3×3 convolutions with batch norm
+
+    Options:
+        stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
+    """
+    return _residual("resnet18", spec, stem)
+
+
+@model("resnext50_32x4d", reference="Xie et al. 2017, Aggregated residual transformations for deep networks, CVPR", reads="images")
+def resnext50_32x4d(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet") -> nn.Module:
+    """Residual network of 50 layers whose 3×3 convolutions have 32 groups, as torchvision builds it.
+
+        y = relu(x + F(x)),   F: convolutions 1×1, 3×3 in 32 groups, 1×1, with batch norm
+
+    Options:
+        stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
+    """
+    return _residual("resnext50_32x4d", spec, stem)
+
+
+@model("densenet121", reference="Huang et al. 2017, Densely connected convolutional networks, CVPR", reads="images")
+def densenet121(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet") -> nn.Module:
+    """Network of 121 layers in four dense blocks, in which a layer sees all before it, as torchvision builds it.
+
+        x_l = F_l(x_0, x_1, …, x_{l−1}),   F: batch norm, relu, 1×1 and 3×3 convolution to 32 channels
+
+    Between blocks the image is halved, three times: it must have 29 pixels a side or more, or 8 with stem=cifar.
+
+    Options:
+        stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
+    """
+    channels, least = _channels(spec), 29 if stem == "imagenet" else 8
+    if min(spec.input_shape[1:]) < least:
+        raise Unfit(
+            f"it needs {least}×{least} pixels with stem={stem}, and the task gives {spec.input_shape[1]}×"
+            f"{spec.input_shape[2]}: set the task's size=32{'' if stem == 'cifar' else ', or stem=cifar'}."
+        )
+    net = _torchvision().densenet121(num_classes=spec.output_size)
+    net.features.conv0 = _first(net.features.conv0, channels, stem, mode="fan_in")
+    if stem == "cifar":
+        net.features.pool0 = nn.Identity()
+    return net
+
+
+def _residual(name: str, spec: TaskSpec, stem: str) -> nn.Module:
+    channels = _channels(spec)
+    net = getattr(_torchvision(), name)(num_classes=spec.output_size)
+    net.conv1 = _first(net.conv1, channels, stem, mode="fan_out")
+    if stem == "cifar":
+        net.maxpool = nn.Identity()
+    return net
+
+
+def _channels(spec: TaskSpec) -> int:
+    if len(spec.input_shape) != 3:
+        raise Unfit(f"it reads images (channels, height, width), and the task gives {spec.input_shape}.")
+    return spec.input_shape[0]
+
+
+def _torchvision() -> ModuleType:
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise Unfit("it is built by torchvision, which is not installed: pip install 'nnarena[images]'.") from error
+    return models
+
+
+def _first(conv: nn.Conv2d, channels: int, stem: str, mode: Literal["fan_in", "fan_out"]) -> nn.Conv2d:
+    """The first convolution for so many channels, with torchvision's kind of start values for this net."""
+    if stem == "imagenet" and channels == conv.in_channels:
+        return conv
+    kernel, stride, padding = (7, 2, 3) if stem == "imagenet" else (3, 1, 1)
+    new = nn.Conv2d(channels, conv.out_channels, kernel, stride, padding, bias=False)
+    nn.init.kaiming_normal_(new.weight, mode=mode, nonlinearity="relu")
+    return new
