@@ -126,3 +126,38 @@ def test_slow_but_sure_progress_counts_against_the_best_not_the_last():
 @pytest.mark.parametrize("loss", [1.0, 2.0])
 def test_a_tie_keeps_the_earlier_epoch(loss):
     assert follow([1.0, loss]).best_epoch == 1
+
+
+# ------------------------------------------------------------------------------------------ steps, and the last epoch
+
+
+@given(
+    milestones=st.sets(st.integers(1, 12), min_size=1, max_size=3).map(sorted),
+    factor=st.sampled_from([0.1, 0.5]),
+    losses=st.lists(st.floats(0, 10), min_size=12, max_size=12),
+)
+def test_milestones_are_those_of_torch(milestones, factor, losses):
+    from torch import nn
+    from torch.optim import SGD
+    from torch.optim.lr_scheduler import MultiStepLR
+
+    optimizer = SGD(nn.Linear(1, 1).parameters(), lr=0.3)
+    theirs = MultiStepLR(optimizer, milestones, factor)
+    schedule = Schedule(Protocol(epochs=12, stop_patience=12, schedule="steps", milestones=tuple(milestones), step_factor=factor))
+    lr = 0.3
+    for loss in losses:
+        schedule.see(loss)
+        if schedule.reduce:
+            lr *= schedule.factor
+        optimizer.step()
+        theirs.step()
+        assert lr == pytest.approx(theirs.get_last_lr()[0], rel=1e-12)
+    assert schedule.finished and schedule.epoch == 12
+
+
+def test_the_last_epoch_counts_where_none_is_chosen():
+    schedule = Schedule(Protocol(epochs=3, select="last"))
+    for epoch, loss in enumerate([1.0, 2.0, 1.5], start=1):
+        schedule.see(loss)
+        assert schedule.improved and schedule.best_epoch == epoch
+    assert schedule.finished

@@ -63,8 +63,10 @@ TIMED = [model for model, task in PAIRS if task == "walker, timed"]
 
 
 def inputs(spec: TaskSpec, batch: int = B) -> tuple[torch.Tensor, ...]:
-    """Random inputs over at most 8 steps: a model runs at any length."""
+    """Random images; or sequences of at most 8 steps: a model runs at any length."""
     generator = torch.Generator().manual_seed(1)
+    if len(spec.input_shape) == 3:
+        return (torch.randn(batch, *spec.input_shape, generator=generator),)
     steps = min(spec.length, 8)
     x = torch.randn(batch, steps, spec.input_size, generator=generator)
     return (x, torch.rand(batch, steps, generator=generator) + 0.1) if spec.timespans else (x,)
@@ -89,6 +91,9 @@ def test_published_counts_are_there_for_the_first_models_on_five_tasks():
 def test_every_model_does_the_published_tasks_and_says_why_it_cannot_do_one() -> None:
     assert {(row["model"], row["task"]) for row in PUBLISHED} <= set(PAIRS)
     assert HOME.keys() == set(MODELS)
+    for model, task in PAIRS:
+        images = len(make_task(task).spec.input_shape) == 3
+        assert catalogue("model")[model].reads == ("images" if images else "sequences")
     assert all(reason.startswith("it ") and reason.endswith(".") for reason in MISFITS.values() if reason)
 
 
@@ -176,7 +181,7 @@ def test_every_option_changes_the_model_or_its_answer(model, option):
 def test_it_can_be_compiled(model):
     spec = make_task(HOME[model]).spec
     net = build(model, spec)
-    x = tuple(part[:2, :3] for part in inputs(spec))
+    x = tuple(part[:2, : part.shape[1] if part.ndim == 4 else 3] for part in inputs(spec))
     torch.testing.assert_close(torch.compile(net, backend="eager")(*x), net(*x))
 
 

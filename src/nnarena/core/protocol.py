@@ -36,7 +36,7 @@ class Protocol:
         step_factor: what the learning rate is multiplied by at a milestone
         select: which weights are tested, the best by validation or those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
-        precision: how models multiply, in float32 or in bf16 with weights and loss in float32
+        precision: how models multiply, in float32, or on a GPU in bf16 with weights and loss in float32
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """

@@ -10,6 +10,8 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,15 @@ def pick_device(name: str) -> torch.device:
         return torch.device(name)
     except RuntimeError as error:
         raise ArenaError(f"There is no device {name!r}; --device takes auto, cpu or cuda.") from error
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """bfloat16 is for GPUs: on a CPU torch 2.15 fills the gradient of some small convolutions with what lay in memory.
+
+    (Of a 3×3 kernel with stride 2 on an image of 1×1, for one; ResNet has it on images of 8×8.)
+    """
+    if precision == "bf16" and device.type == "cpu":
+        raise ArenaError("precision=bf16 needs a GPU: on a CPU some gradients would be wrong. Leave it at float32.")
 
 
 def cores() -> int:
@@ -102,11 +113,13 @@ def device_name(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """What made a result."""
+    builds_models = {"torchvision": metadata.version("torchvision")} if find_spec("torchvision") else {}
     return {
         "nnarena": nnarena.__version__,
         "code": code_version(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
+        **builds_models,
         "numpy": np.__version__,
         "platform": platform.platform(),
     }

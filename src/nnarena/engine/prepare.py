@@ -19,7 +19,7 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.graph import make_recordable
 from nnarena.engine.splits import Split, split
-from nnarena.engine.step import Data, State, multiply_in
+from nnarena.engine.step import Data, State, image_layout, multiply_in
 
 PARTS = ("train", "validation", "test")
 
@@ -52,13 +52,14 @@ def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device:
     """Model and optimizer of a trial, and some samples as they were split, all on the device."""
     model = multiply_in(trial.protocol.precision, build_model(trial, task), device)
     state = make_state(trial, model, device)
+    layout = image_layout(model, trial.protocol.precision, device)
     return Ready(
         task=task,
         model=model.to(device),
         state=state,
         samples=samples,
         split=parts,
-        parts={name: _on_device(task, samples, getattr(parts, name), device) for name in PARTS},
+        parts={name: _on_device(task, samples, getattr(parts, name), device, layout) for name in PARTS},
         parameters=sum(param.numel() for param in state.params.values()),
     )
 
@@ -95,7 +96,9 @@ def build_model(trial: Trial, task: Task) -> nn.Module:
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
 
 
-def _on_device(task: Task, samples: Samples, index: np.ndarray, device: torch.device) -> Data:
+def _on_device(
+    task: Task, samples: Samples, index: np.ndarray, device: torch.device, layout: torch.memory_format
+) -> Data:
     arrays = [samples.inputs, *([] if samples.timespans is None else [samples.timespans])]
     inputs = tuple(torch.from_numpy(np.ascontiguousarray(array[index])).to(device) for array in arrays)
-    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device), task)
+    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device), task, layout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -122,7 +122,8 @@ class Stacked(Trainer):
         inputs = tuple(torch.stack(columns) for columns in zip(*(part.inputs for part in parts), strict=True))
         stacked = Data(inputs, torch.stack([part.targets for part in parts]), self.task)
         for row, member in enumerate(self.members):
-            member.ready.parts[name] = Data(tuple(part[row] for part in inputs), stacked.targets[row], self.task)
+            own = {"inputs": tuple(part[row] for part in inputs), "targets": stacked.targets[row]}
+            member.ready.parts[name] = replace(member.ready.parts[name], **own)
         return stacked
 
     def _make_cohorts(self, trial: Trial, states: Sequence[State]) -> Iterator[Cohort]:

@@ -9,7 +9,7 @@ from typing import Any
 from nnarena.core.errors import StoreError
 from nnarena.core.files import read_json
 from nnarena.core.trial import Trial, trial_from_dict
-from nnarena.engine.device import device_name, pick_device, versions
+from nnarena.engine.device import check_precision, device_name, pick_device, versions
 from nnarena.engine.trial import run_trial
 from nnarena.launch.watch import Watcher
 from nnarena.results.folder import MODEL, TRIAL, TrialFolder
@@ -23,6 +23,7 @@ def rerun_trial(store: Store, folder: TrialFolder, device: str, watcher: Watcher
     record = read_json(folder.path / TRIAL)
     trial = trial_from_dict(record)
     target = pick_device(device)
+    check_precision(trial.protocol.precision, target)
     with tempfile.TemporaryDirectory(prefix="nnarena-rerun-") as temporary:
         again = TrialFolder(Path(temporary) / trial.id)
         watcher.begin([trial], 0, 1)

@@ -13,7 +13,7 @@ from nnarena.core.errors import ArenaError, StoreError
 from nnarena.core.files import disk_is_full
 from nnarena.core.study import Study
 from nnarena.core.trial import KINDS, Trial
-from nnarena.engine.device import cores, pick_device
+from nnarena.engine.device import check_precision, cores, pick_device
 from nnarena.engine.fit import check_data, check_fit
 from nnarena.engine.trial import run_population
 from nnarena.launch.populations import population_limit, populations
@@ -68,6 +68,7 @@ def run_study(
     """
     watcher = watcher or Watcher()
     target = pick_device(device)
+    check_precision(study.protocol.precision, target)
     trials = check_study(study)
     limit = population_limit(population, target)
     count_jobs(jobs, target, populations(trials, limit))

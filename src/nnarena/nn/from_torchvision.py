@@ -5,6 +5,8 @@ another number of channels than 3 gets a first convolution of its own, with the 
 
     stem=imagenet    7×7 convolution with stride 2, then 3×3 max pooling with stride 2: the image is a quarter as high
     stem=cifar       3×3 convolution with stride 1, no pooling: what is usual for images of 32×32 pixels
+
+They do not mind how an image lies in memory, and say so by `channels_last`: a trainer may lay it out as is fastest.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ def densenet121(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagene
     net.features.conv0 = _first(net.features.conv0, channels, stem, mode="fan_in")
     if stem == "cifar":
         net.features.pool0 = nn.Identity()
+    net.channels_last = True
     return net
 
 
@@ -73,6 +76,7 @@ def _residual(name: str, spec: TaskSpec, stem: str) -> nn.Module:
     net.conv1 = _first(net.conv1, channels, stem, mode="fan_out")
     if stem == "cifar":
         net.maxpool = nn.Identity()
+    net.channels_last = True
     return net
 
 

@@ -15,10 +15,11 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from nnarena.core.files import finite, replacing
+from nnarena.core.protocol import Protocol
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
-from nnarena.report.ranking import boards
+from nnarena.report.ranking import WATCHED, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
 from nnarena.results.folder import RESULT
 from nnarena.results.store import TRIALS, Store
@@ -165,13 +166,23 @@ def protocol_line(store: Store) -> str:
         f"at most {protocol.epochs} epochs",
         f"batches of {protocol.batch_size}",
         f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test",
-        f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress, "
-        f"end after {protocol.stop_patience}",
+        falls(protocol),
+        f"end after {protocol.stop_patience} epochs without progress",
     ]
+    parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
+    parts += ["the test watched in every epoch"] if protocol.watch_test else []
+    parts += ["products in bfloat16"] if protocol.precision == "bf16" else []
     parts += [f"{protocol.samples} samples at most"] if protocol.samples else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
     parts += [f"at most {protocol.timeout:g} s a trial"] if protocol.timeout else []
     return " · ".join(parts)
+
+
+def falls(protocol: Protocol) -> str:
+    """When the learning rate falls, and to what."""
+    if protocol.schedule == "steps":
+        return f"learning rate × {protocol.step_factor:g} after the epochs {_listed([*map(str, protocol.milestones)])}"
+    return f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress"
 
 
 def _failures(summary: dict[str, Any]) -> str:
@@ -200,6 +211,8 @@ def _notes(summary: dict[str, Any], limit: int | None, budget: int) -> str:
     notes = []
     if not summary["exclusive_timing"] and summary["rows"]:
         notes.append("Seconds marked ~ were measured while other trials ran on the same device.")
+    if summary["watch_test"]:
+        notes.append(WATCHED)
     if summary["missing"]:
         notes.append(f"This version lacks models of the study: {', '.join(summary['missing'])}.")
     if limit is not None:

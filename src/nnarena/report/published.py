@@ -1,8 +1,12 @@
 """Published figures beside ours: `published.csv` of a store, with the columns task, model, metric, mean, std, runs.
 
-A figure belongs to a row if the task's name (without options) and the model's label are the same. The comparison is
+A figure belongs to a row of the same task and model, and of the same optimizer where there is a column for it. A task is
+named with its options, or without them for all its variants that are not in the file themselves. The comparison is
 fair only if the row was made as the study file says: the same options of the task, the same optimizer, the same
 protocol. A rehearsal of one epoch is not a failed reproduction, so such rows are **not comparable**, with the reason.
+
+A metric such as `best_on_test.accuracy` is that of the epoch which is best on the test set. Whoever chooses by the test
+knows the answers, so it is never comparable, and stands beside ours only where the protocol watched the test.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nnarena.core.errors import StoreError
+from nnarena.core.errors import BadOption, StoreError
+from nnarena.core.options import parse_choice
 from nnarena.core.study import Study
 from nnarena.stats.metrics import better
 from nnarena.stats.verdicts import REPRODUCED, UNDECIDED, reproduced, resolution
@@ -21,9 +26,10 @@ from nnarena.stats.verdicts import REPRODUCED, UNDECIDED, reproduced, resolution
 # Published times were measured on other machines: they are not compared.
 TIMES = ("seconds_total", "seconds_per_epoch")
 # Settings that do not change what is learned.
-HARMLESS = ("timeout", "threads")
+HARMLESS = ("timeout", "threads", "watch_test")
 NOT_COMPARABLE = "not comparable"
 EQUAL, DIFFERS = "equal", "differs"
+BEST_ON_TEST = "best_on_test."
 
 
 @dataclass(frozen=True)
@@ -37,11 +43,11 @@ class Figure:
     rounding: float
 
 
-Figures = dict[tuple[str, str], list[Figure]]
+Figures = dict[tuple[str, str, str], list[Figure]]
 
 
 def read_figures(path: Path) -> Figures:
-    """All figures of a file, by (task name, model label); none if there is no file."""
+    """All figures of a file, by (task, model, optimizer), which may be empty; none if there is no file."""
     if not path.is_file():
         return {}
     found: Figures = {}
@@ -57,10 +63,19 @@ def read_figures(path: Path) -> Figures:
                     runs=int(line["runs"]) if line["runs"] else None,
                     rounding=resolution(line["mean"]),
                 )
-                found.setdefault((line["task"], line["model"]), []).append(figure)
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                names = (line["task"], line["model"], line.get("optimizer") or "")
+                task, model, optimizer = (parse_choice(name)[0].label if name else "" for name in names)
+                found.setdefault((task, model, optimizer), []).append(figure)
+            except (BadOption, KeyError, ValueError, TypeError, AttributeError) as error:
                 raise StoreError(f"{path}, line {number}: cannot read a published figure ({error}).") from error
     return found
+
+
+def figures_of(figures: Figures, task: str, model: str, optimizer: str) -> list[Figure]:
+    """The figures of a row, given by its labels."""
+    tasks, optimizers = (task, task.partition("[")[0]), (optimizer, "")
+    found = (figures.get((name, model, way)) for name in tasks for way in optimizers)
+    return next(filter(None, found), [])
 
 
 def obstacle(study: Study, source: Study | None, task: str, optimizer: str) -> str:
@@ -94,6 +109,8 @@ def compare(figure: Figure, ours: Sequence[float], lost: int, hindrance: str) ->
             return entry | {"verdict": UNDECIDED, "why": "no model was built"}
         why = "the models are of the same size" if same else f"ours has {int(ours[0])}"
         return entry | {"verdict": EQUAL if same else DIFFERS, "why": why}
+    if figure.metric.startswith(BEST_ON_TEST):
+        return entry | {"verdict": NOT_COMPARABLE, "why": "the epoch was chosen on the test set"}
     if hindrance:
         return entry | {"verdict": NOT_COMPARABLE, "why": hindrance}
     direction = "neither" if figure.metric == "epochs" else better(figure.metric)

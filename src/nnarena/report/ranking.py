@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnarena.report.numbers import interval, number, whole, with_spread
+from nnarena.report.published import BEST_ON_TEST
 from nnarena.stats.metrics import rank_key
+
+
+WATCHED = "The test metrics of every epoch were recorded (watch_test); nothing was chosen by them."
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,9 @@ def verdict_sentence(metric: str, row: Mapping[str, Any]) -> str:
     """`published 0.935 ± 0.006, ours 0.936 [0.930, 0.942]: reproduced`."""
     figure = row["published"][metric]
     theirs = published_figure(metric, figure)
-    if metric in row["test"]:
-        ours = row["test"][metric]
+    scores = row["test"] | {BEST_ON_TEST + name: score for name, score in row.get("best_on_test", {}).items()}
+    if metric in scores:
+        ours = scores[metric]
         text = f"{number(ours['mean'])} {interval(ours['low'], ours['high'])}" if ours["mean"] is not None else "none"
     else:
         text = whole(row[metric]) if metric == "parameters" else number(row[metric])
@@ -99,6 +104,8 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
     found = []
     if not summary["exclusive_timing"] and summary["rows"]:
         found.append("~ The seconds were measured while other trials ran on the same device.")
+    if summary["watch_test"]:
+        found.append(WATCHED)
     if summary["pending"]:
         count = summary["pending"]
         found.append("One trial of the study is not finished." if count == 1 else f"{count} trials are not finished.")

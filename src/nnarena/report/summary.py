@@ -2,7 +2,10 @@
 
     {"study", "title", "rows": [{"task", "model", "optimizer", "trials", "failed", "parameters", "epochs",
      "seconds_per_epoch", "test": {metric: {"mean", "std", "low", "high"}}, "published": {metric: {…}}, "command"}],
-     "baselines", "missing", "failures", "pending", "exclusive_timing", "ranked_by"}
+     "baselines", "missing", "failures", "pending", "exclusive_timing", "ranked_by", "watch_test"}
+
+Where the protocol watched the test, a row has "best_on_test" too, like "test": the metrics of the epochs that are best
+on the test set. They are for comparison with publications that chose so, and rank nothing.
 
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
 ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not
@@ -17,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from nnarena.core.files import read_json
 from nnarena.core.study import Study
 from nnarena.report.command import changed_settings, run_command, source_study
-from nnarena.report.published import Figures, compare, obstacle, read_figures
-from nnarena.results.folder import RESULT, TRIAL
+from nnarena.report.published import BEST_ON_TEST, Figures, compare, figures_of, obstacle, read_figures
+from nnarena.results.folder import RESULT, TRIAL, TrialFolder
 from nnarena.results.store import PUBLISHED, TRIALS, Store
 from nnarena.stats.intervals import Estimate, estimate, mean
 from nnarena.stats.metrics import bounds, rank_key
@@ -58,6 +61,7 @@ def summarise_table(store: Store, table: pl.DataFrame) -> dict[str, Any]:
         "failures": _failures(table),
         "pending": _pending(study, table),
         "exclusive_timing": bool(timed["exclusive_timing"].fill_null(False).all()),
+        "watch_test": study.protocol.watch_test,
     }
 
 
@@ -125,8 +129,10 @@ def _rows(store: Store, table: pl.DataFrame, metrics: dict[str, list[str]]) -> l
     for _, part in table.group_by(CELL, maintain_order=True):
         refs = tuple(part[f"{kind}_ref"][0] for kind in CELL)
         row = _row(part, metrics[part["task"][0]])
+        if study.protocol.watch_test:
+            row["best_on_test"] = _best_on_test(store, part, metrics[part["task"][0]])
         hindrance = obstacle(study, source, refs[0], refs[2]) if figures else ""
-        row["published"] = _published(part, figures, hindrance)
+        row["published"] = _published(part, figures, hindrance, row.get("best_on_test", {}))
         row["command"] = run_command(study, settings, *refs)
         rows.append(row)
     return sorted(rows, key=lambda row: _order(row, tasks, metrics[row["task"]]))
@@ -155,10 +161,27 @@ def _estimate(scored: pl.DataFrame, metric: str) -> Estimate:
     return estimate(_values(scored, f"test.{metric}")).within(*bounds(metric))
 
 
-def _published(part: pl.DataFrame, figures: Figures, hindrance: str) -> dict[str, Any]:
-    task, model = part["task"][0].partition("[")[0], part["model"][0]
+def _best_on_test(store: Store, part: pl.DataFrame, metrics: list[str]) -> dict[str, Any]:
+    curves = [TrialFolder(store.folder / TRIALS / path).curve() for path in part["path"]]
+    values = {metric: [best for curve in curves if (best := best_on_test(curve, metric)) is not None] for metric in metrics}
+    return {metric: estimate(found).within(*bounds(metric)).as_dict() for metric, found in values.items() if found}
+
+
+def best_on_test(curve: list[dict[str, Any]], metric: str) -> float | None:
+    """The best value of a metric on the test in any epoch; None if no epoch recorded it."""
+    values = [line["test"][metric] for line in curve if line.get("test", {}).get(metric) is not None]
+    return min(values, key=lambda value: rank_key(metric, value), default=None)
+
+
+def _published(
+    part: pl.DataFrame, figures: Figures, hindrance: str, best_on_test: dict[str, Any]
+) -> dict[str, Any]:
     compared = {}
-    for figure in figures.get((task, model), []):
+    for figure in figures_of(figures, part["task"][0], part["model"][0], part["optimizer"][0]):
+        if figure.metric.startswith(BEST_ON_TEST):
+            if figure.metric.removeprefix(BEST_ON_TEST) in best_on_test:
+                compared[figure.metric] = compare(figure, [], 0, hindrance)
+            continue
         column = figure.metric if figure.metric in ("parameters", "epochs") else f"test.{figure.metric}"
         if column not in part.columns:
             continue
