@@ -42,7 +42,7 @@ function shortNumber(value) {
 function quantityName(key) {
   if (key === "loss") return "training loss";
   if (key === "lr") return "learning rate";
-  return key.replace("validation.", "validation ");
+  return key.replace(".", " ");
 }
 
 class Chart {
