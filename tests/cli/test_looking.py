@@ -58,6 +58,13 @@ def test_show_tells_of_every_component_its_options_and_reference(arena, kind: st
     assert json.loads(arena("show", "gru[hidden_size=4]", "--json").out)["parameters"]["add"] == 3 * (4 * 6 + 8) + 5
 
 
+def test_an_optimizer_and_a_study_of_one_name_are_both_shown(arena) -> None:
+    text = arena("show", "orthadam").out
+    assert "orthadam (optimizer)" in text and "orthadam (study)" in text
+    assert [item["kind"] for item in json.loads(arena("show", "orthadam", "--json").out)] == ["optimizer", "study"]
+    assert json.loads(arena("show", "poster", "--json").out)["kind"] == "study"
+
+
 def test_show_lists_what_can_be_set(arena) -> None:
     text = arena("show", "protocol").out
     for option in Protocol.options():

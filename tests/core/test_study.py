@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tomllib
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from nnarena.core.options import Choice, parse_choices
 from nnarena.core.protocol import PUBLISHED, Protocol
 from nnarena.core.study import (
     QUICK,
+    STUDIES,
     Grid,
     Study,
     built_in_studies,
@@ -105,6 +107,31 @@ def test_the_poster_is_the_published_grid():
     for trial in study.trials():
         if trial.task.ref in ("activity", "walker"):
             assert trial.options["task"]["split"] == "published"
+
+
+def test_the_study_of_orthadam_is_the_published_one():
+    study = find_study("orthadam")
+    assert len(study.cells()) == 4 * 3 * 5 and study.tidied().grids == study.grids
+    protocol = study.protocol
+    assert (protocol.epochs, protocol.batch_size, protocol.lr, protocol.milestones) == (186, 128, 3e-3, (81, 122))
+    assert protocol.stop_patience >= protocol.epochs and protocol.select == "last"
+    for trial in study.cells():
+        assert trial.options["model"]["stem"] == "imagenet" and trial.options["task"]["normalise"] == "cifar"
+        assert trial.options["optimizer"]["weight_decay"] == 3e-4 and trial.options["optimizer"]["lr"] == 3e-3
+    with (STUDIES / study.published).open() as file:
+        figures = list(csv.DictReader(file))
+    cells = {trial.cell for trial in study.cells()}
+    assert len(figures) == 2 * 3 * 3 * 5 and {figure["metric"] for figure in figures} == {
+        "accuracy",
+        "best_on_test.accuracy",
+    }
+    for figure in figures:
+        assert (figure["task"], figure["model"], figure["optimizer"]) in cells, "a figure that no row has"
+    best = {(f["task"], f["model"], f["optimizer"]): float(f["mean"]) for f in figures if "best" in f["metric"]}
+    for figure in figures:
+        assert float(figure["mean"]) <= best[figure["task"], figure["model"], figure["optimizer"]]
+    quick = study.quickly()
+    assert {trial.task.ref for trial in quick.trials()} == {"digits_image"} and len(quick.trials()) == 12
 
 
 def test_what_a_study_of_ours_lists_and_is_not_here_yet_is_said_and_not_run(monkeypatch):

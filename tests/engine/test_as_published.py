@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from engine_helpers import CPU, assert_same, bits, curve, make, run, run_together
 
 from nnarena.engine.prepare import prepare

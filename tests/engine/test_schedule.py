@@ -143,7 +143,9 @@ def test_milestones_are_those_of_torch(milestones, factor, losses):
 
     optimizer = SGD(nn.Linear(1, 1).parameters(), lr=0.3)
     theirs = MultiStepLR(optimizer, milestones, factor)
-    schedule = Schedule(Protocol(epochs=12, stop_patience=12, schedule="steps", milestones=tuple(milestones), step_factor=factor))
+    schedule = Schedule(
+        Protocol(epochs=12, stop_patience=12, schedule="steps", milestones=tuple(milestones), step_factor=factor)
+    )
     lr = 0.3
     for loss in losses:
         schedule.see(loss)

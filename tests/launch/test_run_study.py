@@ -85,6 +85,12 @@ def test_a_wrong_device_or_number_of_jobs_is_refused_before_anything_is_written(
     assert not (tmp_path / "store").exists()
 
 
+def test_bfloat16_is_refused_on_a_cpu_before_anything_is_written(tmp_path):
+    with pytest.raises(ArenaError, match="precision=bf16 needs a GPU"):
+        run_study(small(LSTM, precision="bf16"), tmp_path / "none", device="cpu")
+    assert not (tmp_path / "none").exists()
+
+
 def test_every_cell_is_looked_at_once(monkeypatch):
     seen = []
     monkeypatch.setattr("nnarena.launch.run.check_fit", lambda trial: seen.append(trial.cell))

@@ -106,9 +106,7 @@ def test_two_as_one_are_each_its_own(name):
     x, weight = torch.randn(2, 4, 3, 8, 8).double(), torch.randn(2, 4, 10).double()
     params = {key: torch.stack([dict(net.named_parameters())[key].detach() for net in nets]) for key in keys(nets[0])}
     params = {key: tensor.requires_grad_() for key, tensor in params.items()}
-    buffers = {
-        key: torch.stack([dict(net.named_buffers())[key] for net in nets]) for key, _ in nets[0].named_buffers()
-    }
+    buffers = {key: torch.stack([dict(net.named_buffers())[key] for net in nets]) for key, _ in nets[0].named_buffers()}
 
     def one(params, buffers, x, weight):
         return (functional_call(nets[0], {**params, **buffers}, (x,)) * weight).sum()

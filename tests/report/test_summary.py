@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_stores import make_study, trials, write
@@ -12,8 +13,10 @@ from report_stores import make_study, trials, write
 from nnarena.core.errors import StoreError
 from nnarena.core.options import Choice
 from nnarena.core.protocol import Protocol
-from nnarena.core.study import find_study
+from nnarena.core.study import Grid, find_study
+from nnarena.report.page import build_page
 from nnarena.report.summary import summarise
+from nnarena.report.tables import render
 from nnarena.results.store import Store
 
 ROW = {
@@ -127,6 +130,64 @@ def test_a_rehearsal_is_not_a_failed_reproduction(tmp_path: Path) -> None:
     assert row["published"]["mse"]["verdict"] == "not comparable"
     assert row["published"]["mse"]["why"] == "another protocol: epochs=1"
     assert row["command"].endswith("--seeds 2 --set epochs=1 --set threads=2")
+
+
+def orthadam(tmp_path: Path, **settings: Any) -> Store:
+    """The study's store with two tasks that differ in options only, and two optimizers."""
+    from dataclasses import replace
+
+    source = find_study("orthadam")
+    tasks, optimizers = source.grids[0].tasks[:2], source.grids[0].optimizers[:3]
+    study = replace(source.with_(seeds=2, **settings), grids=(Grid(tasks, (Choice("resnet18"),), optimizers),))
+    store = Store.create(tmp_path / "orthadam", study)
+    for trial in trials(study):
+        write(store, trial, test={"cross_entropy": 0.4, "accuracy": 0.86 + 0.01 * trial.seed}, epochs=0)
+        for epoch, accuracy in enumerate([0.5, 0.9, 0.86]):
+            test = {"cross_entropy": 1 - accuracy, "accuracy": accuracy + 0.01 * trial.seed}
+            line = {"epoch": epoch + 1, "loss": 1.0, "validation": test, "lr": 0.1, "seconds": 1.0}
+            store.trial_folder(trial).append(line | ({"test": test} if study.protocol.watch_test else {}))
+    return store
+
+
+def test_figures_by_optimizer_and_by_the_options_of_a_task(tmp_path: Path) -> None:
+    rows = {(row["task"], row["optimizer"]): row for row in summarise(orthadam(tmp_path))["rows"]}
+    crop, plain = "cifar10[augment='pad_crop+flip',normalise=cifar]", "cifar10[normalise=cifar]"
+    adamw, adamp, printed = (f"{name}[weight_decay=0.0003]" for name in ("adamw", "adamp", "orthadam"))
+    figures = {key: row["published"].get("accuracy", {}).get("mean") for key, row in rows.items()}
+    assert figures == {
+        (crop, adamw): 0.8687,
+        (crop, adamp): 0.8788,
+        (plain, adamw): 0.7874,
+        (plain, adamp): 0.7995,
+        (crop, printed): None,
+        (plain, printed): None,
+    }
+    figure = rows[crop, adamw]["published"]["accuracy"]
+    assert (figure["verdict"], figure["why"]) == ("undecided", "the published figure tells no spread")
+
+
+def test_best_on_the_test_is_shown_and_never_compared(tmp_path: Path) -> None:
+    store = orthadam(tmp_path)
+    summary = summarise(store)
+    row = next(row for row in summary["rows"] if row["published"])
+    figure = row["published"]["best_on_test.accuracy"]
+    assert (figure["verdict"], figure["why"]) == ("not comparable", "the epoch was chosen on the test set")
+    assert row["best_on_test"]["accuracy"]["mean"] == pytest.approx(0.905)
+    assert row["best_on_test"]["cross_entropy"]["mean"] == pytest.approx(0.1)
+    assert row["test"]["accuracy"]["mean"] == pytest.approx(0.865), "what ranks is another number"
+    text = render(summary, "md")
+    assert "best" in text and "ours 0.905" in text and "chosen on the test set" in text
+    assert "nothing was chosen by them" in text and "nothing was chosen by them" in build_page(store)
+    assert "best_on_test.accuracy.mean" in render(summary, "csv")
+
+
+def test_without_a_watched_test_there_is_no_best_on_it(tmp_path: Path) -> None:
+    summary = summarise(orthadam(tmp_path, watch_test=False))
+    assert all("best_on_test" not in row for row in summary["rows"])
+    published = [row["published"] for row in summary["rows"] if row["published"]]
+    assert published and all(set(figures) == {"accuracy"} for figures in published)
+    assert published[0]["accuracy"]["verdict"] == "undecided", "to watch or not changes nothing that is learned"
+    assert "nothing was chosen by them" not in render(summary, "md")
 
 
 def test_the_command_names_ones_own_model_by_its_file(arena: Store) -> None:

@@ -118,6 +118,6 @@ def test_an_unknown_format_is_a_sentence(summary: dict[str, Any]) -> None:
 def test_a_summary_without_rows(format: str) -> None:
     nothing = {
         **{"study": "mine", "title": "", "rows": [], "baselines": {}, "ranked_by": {}, "missing": []},
-        **{"failures": [], "pending": 3, "exclusive_timing": True},
+        **{"failures": [], "pending": 3, "exclusive_timing": True, "watch_test": False},
     }
     assert render(nothing, format)

@@ -24,14 +24,23 @@ def show(name: str, as_json: bool) -> None:
 
     `nnarena show protocol` lists what --set can set.
     """
-    if name == "protocol":
-        content = describe_protocol()
-    elif name in built_in_studies() or name.endswith(".toml"):
-        content = describe_study(find_study(name))
+    contents = describe_any(name)
+    if as_json:
+        click.echo(json.dumps(contents[0] if len(contents) == 1 else contents, indent=1))
     else:
-        kind, component = find_any(name)
-        content = describe(kind, component, dict(parse_choice(name)[0].options))
-    click.echo(json.dumps(content, indent=1) if as_json else render_text(content))
+        click.echo("\n\n\n".join(map(render_text, contents)))
+
+
+def describe_any(name: str) -> list[dict[str, Any]]:
+    """What has this name; an optimizer and a study of it may have the same."""
+    if name == "protocol":
+        return [describe_protocol()]
+    is_study = name in built_in_studies() or name.endswith(".toml")
+    studies = [describe_study(find_study(name))] if is_study else []
+    if is_study and not any(name in catalogue(kind) for kind in ROOMS):
+        return studies
+    kind, component = find_any(name)
+    return [describe(kind, component, dict(parse_choice(name)[0].options)), *studies]
 
 
 def find_any(name: str) -> tuple[Kind, Component]:

@@ -85,7 +85,9 @@ class Protocol:
         if any(late <= early for early, late in pairwise((0, *self.milestones))):
             raise BadOption(f"milestones must be epochs that grow, as in (81,122), not {render(self.milestones)}.")
         if bool(self.milestones) != (self.schedule == "steps"):
-            raise BadOption("schedule=steps and milestones belong together, as in schedule=steps and milestones=(81,122).")
+            raise BadOption(
+                "schedule=steps and milestones belong together, as in schedule=steps and milestones=(81,122)."
+            )
 
     @classmethod
     def options(cls) -> list[Option]:

@@ -33,7 +33,11 @@ def resnet18(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet")
     return _residual("resnet18", spec, stem)
 
 
-@model("resnext50_32x4d", reference="Xie et al. 2017, Aggregated residual transformations for deep networks, CVPR", reads="images")
+@model(
+    "resnext50_32x4d",
+    reference="Xie et al. 2017, Aggregated residual transformations for deep networks, CVPR",
+    reads="images",
+)
 def resnext50_32x4d(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet") -> nn.Module:
     """Residual network of 50 layers whose 3×3 convolutions have 32 groups, as torchvision builds it.
 

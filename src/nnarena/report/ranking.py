@@ -10,7 +10,6 @@ from nnarena.report.numbers import interval, number, whole, with_spread
 from nnarena.report.published import BEST_ON_TEST
 from nnarena.stats.metrics import rank_key
 
-
 WATCHED = "The test metrics of every epoch were recorded (watch_test); nothing was chosen by them."
 
 

@@ -163,7 +163,9 @@ def _estimate(scored: pl.DataFrame, metric: str) -> Estimate:
 
 def _best_on_test(store: Store, part: pl.DataFrame, metrics: list[str]) -> dict[str, Any]:
     curves = [TrialFolder(store.folder / TRIALS / path).curve() for path in part["path"]]
-    values = {metric: [best for curve in curves if (best := best_on_test(curve, metric)) is not None] for metric in metrics}
+    values = {
+        metric: [best for curve in curves if (best := best_on_test(curve, metric)) is not None] for metric in metrics
+    }
     return {metric: estimate(found).within(*bounds(metric)).as_dict() for metric, found in values.items() if found}
 
 
@@ -173,9 +175,7 @@ def best_on_test(curve: list[dict[str, Any]], metric: str) -> float | None:
     return min(values, key=lambda value: rank_key(metric, value), default=None)
 
 
-def _published(
-    part: pl.DataFrame, figures: Figures, hindrance: str, best_on_test: dict[str, Any]
-) -> dict[str, Any]:
+def _published(part: pl.DataFrame, figures: Figures, hindrance: str, best_on_test: dict[str, Any]) -> dict[str, Any]:
     compared = {}
     for figure in figures_of(figures, part["task"][0], part["model"][0], part["optimizer"][0]):
         if figure.metric.startswith(BEST_ON_TEST):
