@@ -107,7 +107,7 @@ class Protocol:
         return asdict(self)
 
     def identity(self) -> dict[str, Value]:
-        """What a trial's identity is made of; one of `LATER` counts where it is set, so that older trials keep theirs."""
+        """What a trial's identity is made of. One of `LATER` counts only where it is set: older trials keep theirs."""
         return {name: value for name, value in self.as_dict().items() if name not in LATER or name in self.settings()}
 
 

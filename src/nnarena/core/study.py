@@ -127,7 +127,8 @@ class Study:
         missing = tuple(name for name in self.missing if name in asked_for or not models)
         if models and missing:
             raise ArenaError(f"The study {self.name!r} lists {missing[0]!r}, but this version does not have it yet.")
-        rehearsed = {key: part for key, part in self.rehearsed.items() if not asked[key]}
+        named = [key for key, names in asked.items() if names]
+        rehearsed = {key: part for key, part in self.rehearsed.items() if key not in named}
         grids = tuple(grid for grid in grids if all(vars(grid).values()))
         return replace(self, grids=grids, missing=missing, rehearsed=rehearsed)
 

@@ -118,7 +118,7 @@ class Member:
         )
 
     def score(self, status: str) -> None:
-        """The selected weights and how good they are: here, and but for `watch` only here, the test samples are read."""
+        """The selected weights and how good they are: here (and in `watch`) alone the test samples are read."""
         ready, result, batch = self.ready, self.result, self.trial.protocol.batch_size
         result["status"], result["best_epoch"] = status, self.schedule.best_epoch
         if self.best:

@@ -165,7 +165,8 @@ def protocol_line(store: Store) -> str:
         f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
         f"at most {protocol.epochs} epochs",
         f"batches of {protocol.batch_size}",
-        f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test",
+        f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test, "
+        "or the test that a publisher set aside",
         falls(protocol),
         f"end after {protocol.stop_patience} epochs without progress",
     ]

@@ -1,8 +1,8 @@
 """Published figures beside ours: `published.csv` of a store, with the columns task, model, metric, mean, std, runs.
 
-A figure belongs to a row of the same task and model, and of the same optimizer where there is a column for it. A task is
-named with its options, or without them for all its variants that are not in the file themselves. The comparison is
-fair only if the row was made as the study file says: the same options of the task, the same optimizer, the same
+A figure belongs to a row of the same task and model, and of the same optimizer where there is a column `optimizer`. A
+task is named with its options, or without them for all its variants that are not in the file themselves. The comparison
+is fair only if the row was made as the study file says: the same options of the task, the same optimizer, the same
 protocol. A rehearsal of one epoch is not a failed reproduction, so such rows are **not comparable**, with the reason.
 
 A metric such as `best_on_test.accuracy` is that of the epoch which is best on the test set. Whoever chooses by the test
