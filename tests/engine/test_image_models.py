@@ -13,7 +13,8 @@ from nnarena.engine.stack import Stacked
 from nnarena.engine.trainer import Alone
 from nnarena.results.folder import TrialFolder
 
-NETS = ["resnet18", *(pytest.param(name, marks=pytest.mark.slow) for name in ("densenet121", "resnext50_32x4d"))]
+NAMES = ["resnet18", "densenet121", "resnext50_32x4d"]
+NETS = ["resnet18", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 TASK = "digits_image[size=32,augment=pad_crop]"
 # Three steps an epoch.
 SHORT = {"samples": 40, "batch_size": 8, "epochs": 1, "lr": 1e-3, "test_fraction": 0.2, "validation_fraction": 0.2}
@@ -117,7 +118,7 @@ def test_weights_and_answers_stay_float32(precision):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("model", NETS)
+@pytest.mark.parametrize("model", NAMES)
 def test_on_a_gpu_every_step_is_recorded(model, precision, tmp_path):
     device, logs = torch.device("cuda"), []
     trials = [trial(model, seed, "adamw", precision=precision) for seed in range(2)]

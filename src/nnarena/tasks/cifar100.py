@@ -16,6 +16,6 @@ class CIFAR100(ImageTask):
     augmentation is `pad_crop+flip`.
     """
 
-    # Not measured here: published by chatflip/CalculationMeanStd, which computes them from torchvision's copy.
+    # Not measured here, but published by weiaicunzai/pytorch-cifar100 with sixteen digits.
     # `pytest -m data tests/tasks/test_images.py` measures them where the files are.
     images = ImageSet("cifar100", (3, 32, 32), 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
