@@ -176,7 +176,8 @@ def test_best_on_the_test_is_shown_and_never_compared(tmp_path: Path) -> None:
     assert row["best_on_test"]["cross_entropy"]["mean"] == pytest.approx(0.1)
     assert row["test"]["accuracy"]["mean"] == pytest.approx(0.865), "what ranks is another number"
     text = render(summary, "md")
-    assert "best" in text and "ours 0.905" in text and "chosen on the test set" in text
+    assert "ours 0.905" in text and "chosen on the test set" in text
+    assert "resnet18 with adamp\\[weight\\_decay=0.0003\\], accuracy: published 0.8788" in text
     assert "nothing was chosen by them" in text and "nothing was chosen by them" in build_page(store)
     assert "best_on_test.accuracy.mean" in render(summary, "csv")
 

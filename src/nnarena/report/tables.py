@@ -123,7 +123,9 @@ def sentences(board: Board) -> list[str]:
         figures = line.row.get("published", {})
         order = [metric for metric in board.metrics if metric in figures]
         order += [metric for metric in figures if metric not in board.metrics]
-        found += [f"{line.name}, {metric}: {verdict_sentence(metric, line.row)}" for metric in order]
+        several = len(board.optimizers) > 1
+        name = f"{line.name} with {line.row['optimizer']}" if figures and several else line.name
+        found += [f"{name}, {metric}: {verdict_sentence(metric, line.row)}" for metric in order]
     return found
 
 

@@ -16,6 +16,6 @@ class SVHN(ImageTask):
     is flipped is none, so `pad_crop` alone is usual.
     """
 
-    # Not measured here, but published by PatrickZH/DeepCore (deepcore/datasets/svhn.py), and by others with more digits.
+    # Not measured here, but published by PatrickZH/DeepCore (deepcore/datasets/svhn.py); others give more digits.
     # `pytest -m data tests/tasks/test_images.py` measures them where the files are.
     images = ImageSet("svhn", (3, 32, 32), 10, (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
