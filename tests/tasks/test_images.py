@@ -122,6 +122,15 @@ def test_normalised_as_papers_do_with_any_images(name):
         assert seen.isfinite().all() and seen.unique().numel() == 1
 
 
+@pytest.mark.parametrize("name", ["cifar10", "svhn"])
+def test_the_mean_of_grey_images_is_zero(name):
+    """Of images whose colours are the set's mean ones."""
+    task = make(name, grey=True)
+    colours = torch.tensor(task.images.mean)[None, :, None, None].expand(1, *task.images.shape)
+    (seen,) = task.present((colours * task.images.white,), None)
+    torch.testing.assert_close(seen, torch.zeros_like(seen), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_changes_in_training_only(name):
     task, plain = make(name, augment="flip:1"), make(name)

@@ -31,12 +31,12 @@ class Protocol:
         plateau_patience: epochs without progress after which the learning rate falls
         plateau_factor: what the learning rate is multiplied by on a plateau
         min_delta: how much lower the validation loss must be to count as progress
-        schedule: when the learning rate falls, on a plateau or at the milestones
+        schedule: plateau lowers the learning rate where there is no progress, steps after the milestones
         milestones: epochs after which the learning rate falls, as in (81,122), with schedule=steps
         step_factor: what the learning rate is multiplied by at a milestone
-        select: which weights are tested, the best by validation or those of the last epoch
+        select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
-        precision: how models multiply, in float32, or on a GPU in bf16 with weights and loss in float32
+        precision: float32, or on a GPU bf16 for products and convolutions, with weights and loss in float32
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """
@@ -108,7 +108,8 @@ class Protocol:
 
     def identity(self) -> dict[str, Value]:
         """What a trial's identity is made of. One of `LATER` counts only where it is set: older trials keep theirs."""
-        return {name: value for name, value in self.as_dict().items() if name not in LATER or name in self.settings()}
+        changed = self.settings()
+        return {name: value for name, value in self.as_dict().items() if name not in LATER or name in changed}
 
 
 PUBLISHED = Protocol()

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,7 @@ from nnarena.core.errors import BadOption
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.data import catalogue, load
-from nnarena.tasks.augment import grey_of, parse, parse_views, resize, views
+from nnarena.tasks.augment import GREY, grey_of, parse, parse_views, resize, views
 
 SMALLEST, LARGEST = 4, 1024
 # What circulates for CIFAR-10 (kuangliu/pytorch-cifar, main.py). The deviations are the means of those of single images
@@ -59,8 +60,8 @@ class ImageTask(Task):
             rotate, zoom, brightness, contrast, colour_jitter, noise and greyscale
         test_views: flip, shift or flip+shift: validation and test average the answers to an image and its mirror image,
             to the image in its place and a pixel up, down, left and right, or to all ten
-        normalise: with the mean and deviation of the set's own training images; with what circulates for CIFAR-10, as
-            some papers do with any images; or not at all: pixels from 0 to 1
+        normalise: own takes the mean and deviation of the set's training images, cifar what circulates for CIFAR-10, as
+            some papers do with any images, off leaves pixels from 0 to 1
     """
 
     images: ImageSet
@@ -149,15 +150,16 @@ def moments(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The mean and the deviation that every channel is normalised with.
 
-    Of grey instead of colour, or of one channel instead of three, they are the means over the colours: near enough, for
-    they only set the scale.
+    Of grey made from colour, the mean is exact, and the deviation is the mean of the colours': near enough, for it only
+    sets the scale.
     """
     if normalise == "off":
         return (0.0,) * channels, (1.0,) * channels
     mean, std = CIFAR if normalise == "cifar" else (images.mean, images.std)
     if len(mean) == channels and not (grey and normalise == "own"):
         return mean, std
-    return (sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels
+    grey_mean = sum(map(mul, GREY, mean)) if len(mean) == 3 else mean[0]
+    return (grey_mean,) * channels, (sum(std) / len(std),) * channels
 
 
 @functools.cache
