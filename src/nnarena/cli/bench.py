@@ -112,7 +112,40 @@ def optimizers(networks: str, cpu: bool, rounds: int, as_json: bool) -> None:
         _print(steps_table(rows, device.type == "cuda"))
 
 
-def _echo_json(rows: list[Any], device: Any, unit: str, **facts: int | None) -> None:
+@bench.command()
+@click.option("-m", "--model", default="resnet18", show_default=True, help="The network.")
+@click.option("--cpu", is_flag=True, help="On the CPU, even where there is a GPU.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Copies trained at once.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def images(model: str, cpu: bool, seeds: int, as_json: bool) -> None:
+    """Images a second of our training loop, beside a plain one with torchvision's transforms and a DataLoader.
+
+    Both train the same network with AdamW on random images of 32×32 pixels, cropped and mirrored at random, in batches
+    of 128.
+
+    \b
+    nnarena bench images
+    nnarena bench images -m densenet121 --seeds 4
+    """
+    import torch
+
+    from nnarena.bench.images import choose, compare
+
+    name = choose(model)
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    tell = _teller()
+    rows = list(compare(name, device, seeds, tell))
+    tell("")
+    if as_json:
+        _echo_json(rows, device, unit="a plain loop", model=name)
+        return
+    table = _table(f"Training {name}", ["way", "seeds", "images a second", "ratio"])
+    for row in rows:
+        table.add_row(row.way, str(row.seeds), f"{row.images_per_second:,.0f}", f"{row.ratio:.2f}")
+    _print(table)
+
+
+def _echo_json(rows: list[Any], device: Any, unit: str, **facts: int | str | None) -> None:
     import torch
 
     where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"

@@ -61,12 +61,13 @@ def blank_inputs(spec: TaskSpec, batch: int, device: torch.device | str = "cpu")
     return inputs, torch.ones(batch, spec.input_shape[0], device=device)
 
 
-def seconds_per_step(trials: Sequence[Trial], device: torch.device) -> float:
+def seconds_per_step(trials: Sequence[Trial], device: torch.device, steps: int = 0) -> float:
     """The time of one training step of trials that are trained as one, measured on blank data.
 
-    As it will be: stacked where that is possible, in parts where memory does not suffice, recorded on a GPU.
+    As it will be: stacked where that is possible, in parts where memory does not suffice, recorded on a GPU. From a few
+    steps, or from as many as asked for.
     """
-    steps = 2 * (WARM_UP + 1) if device.type == "cuda" else 2
+    steps = steps or (2 * (WARM_UP + 1) if device.type == "cuda" else 2)
     try:
         return _seconds_as_one([Blank(trial, steps, device) for trial in trials], steps, device)
     except Exception as error:
@@ -74,7 +75,7 @@ def seconds_per_step(trials: Sequence[Trial], device: torch.device) -> float:
             raise
         part = (len(trials) + 1) // 2 if is_out_of_memory(error) else 1
     free_memory(device)  # outside of the handler: the error's frames hold on to it
-    return len(trials) / part * seconds_per_step(trials[:part], device)
+    return len(trials) / part * seconds_per_step(trials[:part], device, steps)
 
 
 class Blank:
