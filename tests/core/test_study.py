@@ -111,7 +111,7 @@ def test_the_poster_is_the_published_grid():
 
 def test_the_study_of_orthadam_is_the_published_one():
     study = find_study("orthadam")
-    assert len(study.cells()) == 4 * 3 * 5 and study.tidied().grids == study.grids
+    assert len(study.cells()) == 5 * 3 * 5 and study.tidied().grids == study.grids
     protocol = study.protocol
     assert (protocol.epochs, protocol.batch_size, protocol.lr, protocol.milestones) == (186, 128, 3e-3, (81, 122))
     assert protocol.stop_patience >= protocol.epochs and protocol.select == "last"
@@ -131,7 +131,7 @@ def test_the_study_of_orthadam_is_the_published_one():
     for figure in figures:
         assert float(figure["mean"]) <= best[figure["task"], figure["model"], figure["optimizer"]]
     quick = study.quickly()
-    assert {trial.task.ref for trial in quick.trials()} == {"digits_image"} and len(quick.trials()) == 12
+    assert {trial.task.ref for trial in quick.trials()} == {"digits_image"} and len(quick.trials()) == 15
 
 
 def test_what_a_study_of_ours_lists_and_is_not_here_yet_is_said_and_not_run(monkeypatch):

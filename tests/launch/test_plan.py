@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from launch_helpers import GRU, LSTM, small
 
+from nnarena.api import make_study
 from nnarena.core.options import parse_choices
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import Grid, Study
@@ -59,3 +63,19 @@ def test_what_is_done_costs_nothing_and_says_what_the_rest_will(timed, tmp_path)
     (cell,) = made["cells"]
     assert not timed and (cell["trials"], cell["done"]) == (2, 1)
     assert cell["seconds_left"] == pytest.approx(2 * cell["seconds_per_epoch"])
+
+
+def test_an_epoch_has_as_many_steps_as_the_data_where_the_task_does_not_say(timed, tmp_path, monkeypatch):
+    """All 1,797 digits: 1,437 of them to learn from, 180 to look at; then with 597 set aside for the test."""
+    study = make_study(None, ["digits_image"], ["resnet18"], settings={"batch_size": 30})
+    whole = make_plan(study, tmp_path / "store", "cpu", 1)["cells"][0]["seconds_per_epoch"]
+    assert whole == pytest.approx((1437.6 + 179.7 / 3) / 30)
+    task = study.trials()[0].components["task"].load()
+    plain = task.samples
+
+    def with_a_test(self, rng):
+        return replace(plain(self, rng), set_aside=np.arange(1797) >= 1200)
+
+    monkeypatch.setattr(task, "samples", with_a_test)
+    rest = make_plan(study, tmp_path / "store", "cpu", 1)["cells"][0]["seconds_per_epoch"]
+    assert rest == pytest.approx((1080 + 120 / 3) / 30)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from nnarena.core.errors import ArenaError, Unfit
+from nnarena.core.errors import ArenaError, DataError, Unfit
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
@@ -52,6 +52,20 @@ def check_data(trial: Trial) -> None:
         except ArenaError as error:
             raise ArenaError(f"{trial.task.label}: {error}") from error
     trial.components["task"].load()(**trial.options["task"]).check()
+
+
+def epoch_size(trial: Trial) -> tuple[float, float]:
+    """About how many samples an epoch learns from and looks at; none where the data are not here yet."""
+    protocol, count = trial.protocol, trial.options["task"].get("samples") or trial.protocol.samples
+    kept = protocol.test_fraction
+    if not isinstance(count, int):
+        try:
+            samples = trial.components["task"].load()(**trial.options["task"]).samples(np.random.default_rng(0))
+        except DataError:
+            return 0.0, 0.0
+        aside = samples.set_aside
+        count, kept = (len(samples.targets), kept) if aside is None else (int((~aside).sum()), 0.0)
+    return count * (1 - kept - protocol.validation_fraction), count * protocol.validation_fraction
 
 
 def blank_inputs(spec: TaskSpec, batch: int, device: torch.device | str = "cpu") -> tuple[torch.Tensor, ...]:

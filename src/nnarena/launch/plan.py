@@ -10,7 +10,7 @@ from nnarena.core.errors import DataError
 from nnarena.core.study import Study
 from nnarena.core.trial import Trial
 from nnarena.engine.device import pick_device
-from nnarena.engine.fit import check_data, check_fit, seconds_per_step
+from nnarena.engine.fit import check_data, check_fit, epoch_size, seconds_per_step
 from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.run import count_jobs
 from nnarena.launch.sharing import find_mps
@@ -86,7 +86,5 @@ def make_plan(
 
 def _measured(trial: Trial, step: float) -> float:
     """Seconds of an epoch from those of a step."""
-    protocol = trial.protocol
-    samples = trial.options["task"].get("samples") or protocol.samples or 0
-    learning = 1 - protocol.test_fraction - protocol.validation_fraction
-    return step * samples / protocol.batch_size * (learning + EVALUATION * protocol.validation_fraction)
+    learning, looking = epoch_size(trial)
+    return step / trial.protocol.batch_size * (learning + EVALUATION * looking)
