@@ -25,6 +25,7 @@ from nnarena.optim import fused
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
 Group = dict[str, Any]
 HALVES = (torch.float16, torch.bfloat16)
+LARGE = 16_384  # numbers
 
 
 @dataclass
@@ -108,7 +109,10 @@ class Grouped(Optimizer):
         return loss
 
     def _buckets(self, group: Group) -> Iterator[list[Tensor]]:
-        """The parameters with gradients, in lists of one type and device; or each by itself, if not `foreach`."""
+        """The parameters with gradients, in lists of one type and device; or each by itself, if not `foreach`.
+
+        On a CPU a large one is by itself too, unless asked otherwise: so it stays in the cache during its step.
+        """
         buckets: dict[Any, list[Tensor]] = {}
         for place, param in enumerate(group["params"]):
             grad = param.grad
@@ -118,7 +122,8 @@ class Grouped(Optimizer):
                 raise RuntimeError(
                     f"{type(self).__name__} cannot take sparse gradients: make them dense, or use torch's SparseAdam."
                 )
-            key = place if group["foreach"] is False else (param.device, param.dtype, grad.dtype)
+            alone = group["foreach"] is False or (group["foreach"] is None and param.is_cpu and param.numel() > LARGE)
+            key = place if alone else (param.device, param.dtype, grad.dtype)
             buckets.setdefault(key, []).append(param)
         yield from buckets.values()
 
