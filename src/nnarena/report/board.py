@@ -108,7 +108,7 @@ def _row(
             )
         )
     if len(board.optimizers) > 1:
-        cells.append(_cell(escape(row.get("optimizer", "")), row.get("optimizer", ""), "text"))
+        cells.append(_cell(breakable(row.get("optimizer", "")), row.get("optimizer", ""), "text options"))
     for number_, metric in enumerate(board.metrics):
         mean, spread = score_texts(line, metric)
         below = "" if line.is_baseline or spread == NONE else f'<span class="below">{escape(spread)}</span>'
@@ -132,6 +132,11 @@ def _row(
     who = place[row["model"], row["optimizer"]]
     best = " first" if line.rank == 1 else ""
     return f'<tr class="who c{who % COLORS} dash{who // COLORS % 3}{best}" data-who="{who}">{"".join(cells)}</tr>'
+
+
+def breakable(label: str) -> str:
+    """A name with its options, which may go on in the next line after a bracket or a comma."""
+    return escape(label).replace("[", "[<wbr>").replace(",", ",<wbr>")
 
 
 def _cell(content: str, value: Any, kind: str = "") -> str:

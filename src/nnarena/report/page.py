@@ -182,7 +182,8 @@ def protocol_line(store: Store) -> str:
 def falls(protocol: Protocol) -> str:
     """When the learning rate falls, and to what."""
     if protocol.schedule == "steps":
-        return f"learning rate × {protocol.step_factor:g} after the epochs {_listed([*map(str, protocol.milestones)])}"
+        when = f"epoch{'s' * (len(protocol.milestones) > 1)} {_listed([*map(str, protocol.milestones)])}"
+        return f"learning rate × {protocol.step_factor:g} after {when}"
     return f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress"
 
 
