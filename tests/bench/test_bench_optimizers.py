@@ -43,7 +43,6 @@ def test_who_cannot_go_with_this_torch_has_a_reason(monkeypatch):
 
 
 def test_networks_have_their_published_sizes():
-    pytest.importorskip("torchvision")
     sizes = {name: sum(map(prod, shapes)) for name, shapes in optimizers.choose([]).items() if name != "cell"}
     assert sizes == {"resnet18": 11_181_642, "densenet121": 6_964_106, "resnext50_32x4d": 23_000_394}
 

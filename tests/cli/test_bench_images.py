@@ -8,8 +8,6 @@ import pytest
 
 from nnarena.bench import images
 
-pytest.importorskip("torchvision")
-
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import adamp
 import pytest
 import torch
 from optim_helpers import SHAPES, gradients, norm_growth, start, walk
@@ -29,26 +30,19 @@ SGDPS = [
 BOTH = [(AdamP, options) for options in ADAMP] + [(SGDP, options) for options in SGDPS]
 
 
-@pytest.fixture
-def package():
-    return pytest.importorskip("adamp")
-
-
 @pytest.mark.parametrize(("kind", "options"), BOTH)
-def test_they_are_their_authors_step_by_step(kind, options, package):
+def test_they_are_their_authors_step_by_step(kind, options):
     ours = walk(lambda params: kind(params, lr=0.01, **options))
-    theirs = walk(lambda params: getattr(package, kind.__name__)(params, lr=0.01, **options))
+    theirs = walk(lambda params: getattr(adamp, kind.__name__)(params, lr=0.01, **options))
     assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-14)
     plain = walk(lambda params: kind(params, lr=0.01, **options | {"delta": 0.0}))
     assert options.get("delta") == 0 or not torch.allclose(ours, plain), "nothing was projected: this shows nothing"
 
 
 @pytest.mark.parametrize("kind", [AdamP, SGDP])
-def test_single_precision_is_theirs_to_rounding(kind, package):
+def test_single_precision_is_theirs_to_rounding(kind):
     ours = walk(lambda params: kind(params, lr=0.01, weight_decay=0.1), dtype=torch.float32)
-    theirs = walk(
-        lambda params: getattr(package, kind.__name__)(params, lr=0.01, weight_decay=0.1), dtype=torch.float32
-    )
+    theirs = walk(lambda params: getattr(adamp, kind.__name__)(params, lr=0.01, weight_decay=0.1), dtype=torch.float32)
     assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 

@@ -23,7 +23,6 @@ from nnarena.launch.workers import run_in_workers
 from nnarena.results.store import Store
 
 AT_ONCE = 4  # populations that a GPU trains at the same time: three seeds of a cell keep a fifth of a large one busy
-
 AGAIN = ("failed", "timeout", "out_of_memory")  # what may end otherwise another time
 
 

@@ -26,7 +26,7 @@ def is_wanted(owner: str, group: Group, param: Tensor) -> bool:
     RuntimeError if it is asked for and cannot be.
     """
     if group["fused"] is None:
-        return param.is_cuda and param.dtype in TYPES and group["foreach"] is None and is_possible(group, param)
+        return param.is_cuda and group["foreach"] is None and is_possible(group, param)
     if group["fused"] and not is_possible(group, param):
         raise RuntimeError(
             f"{owner}: fused=True is for 32-bit numbers on a GPU with Triton, and not for differentiable steps."

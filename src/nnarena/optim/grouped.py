@@ -21,9 +21,9 @@ from torch.optim import Optimizer
 
 from nnarena.kernels.multi import Numbers, Rule
 from nnarena.optim import fused
+from nnarena.optim.fused import Group
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]]
-Group = dict[str, Any]
 HALVES = (torch.float16, torch.bfloat16)
 LARGE = 16_384  # numbers
 
