@@ -37,7 +37,6 @@ def mapping(request, monkeypatch):
     many = 0 if request.param == "a block of samples" else 1 << 30
     monkeypatch.setattr(plan, "MANY", many)
     monkeypatch.setattr(plan, "VERY_MANY", many)
-    monkeypatch.setattr(plan, "STEPS", many)
     monkeypatch.setattr(recurrence, "_loops", {})
     return request.param
 

@@ -190,6 +190,8 @@ def test_it_can_be_compiled(model):
 def test_a_gpu_gives_the_same_answer_and_gradients(model):
     spec = make_task(HOME[model]).spec
     here, x = build(model, spec), inputs(spec)
+    if len(spec.input_shape) == 3:  # batch norm makes much of the rounding of float32
+        here, x = here.double(), tuple(part.double() for part in x)
     there = copy.deepcopy(here).to("cuda")
     torch.backends.cudnn.allow_tf32 = False
     answers = [here(*x), there(*(part.to("cuda") for part in x))]

@@ -334,4 +334,8 @@ def test_products_of_layers_are_the_rotations(units, capacity, numbers):
     layer = UnitaryRNN(2, units, capacity=capacity, complex=numbers, dtype=torch.float64)
     eye = torch.eye(units, dtype=torch.float64)
     rows = torch.stack([eye, torch.zeros_like(eye)]) if numbers else eye.unsqueeze(0)
-    torch.testing.assert_close(layer._multiplied(rows), layer.rotate(rows))
+    results = layer._multiplied(), layer.rotate(rows)
+    torch.testing.assert_close(*results)
+    angles = [angle for angle in (layer.theta, layer.phi, layer.omega) if angle is not None]
+    pull = torch.arange(results[0].numel(), dtype=torch.float64).sin().view_as(results[0])
+    torch.testing.assert_close(*(torch.autograd.grad((result * pull).sum(), angles) for result in results))

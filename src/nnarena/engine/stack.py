@@ -21,6 +21,7 @@ from torch.optim import SGD, Adadelta, Adagrad, Adam, AdamW, NAdam, Optimizer, R
 from nnarena.core.trial import Trial
 from nnarena.engine.blend import Blend
 from nnarena.engine.graph import first_line
+from nnarena.engine.norms import SideBySide
 from nnarena.engine.prepare import make_optimizer
 from nnarena.engine.step import Data, State, answer, keep_buffers
 from nnarena.engine.trainer import Alone, Log, Trainee, Trainer
@@ -88,7 +89,8 @@ class Stacked(Trainer):
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         inputs, targets = self._batch(self.train_data, index_SB, self.keys_S)
-        losses_S, buffers = self.losses_of(self.params, self.buffers, inputs, targets)
+        with SideBySide():
+            losses_S, buffers = self.losses_of(self.params, self.buffers, inputs, targets)
         gradients = torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
         for cohort in self.cohorts:
             cohort.take(gradients)
@@ -97,7 +99,8 @@ class Stacked(Trainer):
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self._batch(self.validation_data, rows_B.expand(len(self.members), -1))
-        return self.scores_of({**self.params, **self.buffers}, inputs, targets)
+        with SideBySide():
+            return self.scores_of({**self.params, **self.buffers}, inputs, targets)
 
     def _batch(self, data: Data, index_SB: Tensor, keys_S: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """A batch of every member; the task makes one large batch of them ready, in which nobody sees a neighbour."""
@@ -152,7 +155,8 @@ class Stacked(Trainer):
                 index = self.columns.expand(len(self.members), -1)
                 copies = {name: buffer.clone() for name, buffer in self.buffers.items()}
                 batch = self._batch(self.train_data, index, self.keys_S)
-                losses_S, _ = self.losses_of(self.params, copies, *batch)
+                with SideBySide():
+                    losses_S, _ = self.losses_of(self.params, copies, *batch)
                 torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
                 self.model.eval()
                 with torch.no_grad():

@@ -95,7 +95,7 @@ def compile_step(traced: Traced, signature: Signature, plan: Plan) -> Compiled:
 
 class Builder:
     def __init__(self, traced: Traced, signature: Signature, plan: Plan) -> None:
-        self.traced, self.signature, self.plan = traced, signature, plan
+        self.traced, self.signature, self.plan, self.back = traced, signature, plan, plan.way_back()
         self.saved: dict[Node, Source] = {}
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
         self.gemms: list[Gemm] = []
@@ -112,21 +112,21 @@ class Builder:
 
     def build(self) -> Compiled:
         # the way back first: it says what the way forward has to save
-        backward = self._settled(self._backward)
-        forward = self._settled(lambda cuts: self._forward(cuts, training=True))
-        inference = self._settled(lambda cuts: self._forward(cuts, training=False))
+        backward = self._settled(self.back, self._backward)
+        forward = self._settled(self.plan, lambda cuts: self._forward(cuts, training=True))
+        inference = self._settled(self.plan, lambda cuts: self._forward(cuts, training=False))
         texts = [self._text(kernel) for kernel in (forward, inference, backward)]
         return Compiled(
             *texts, shapes=self.shapes, output=self.output, gemms=self.gemms, totals=self.totals, plan=self.plan
         )
 
     def _text(self, kernel: Kernel) -> Text:
-        warps = warps_for(needed_tiles(kernel), self.plan.rows, self.plan.warps_of(kernel.backward))
+        warps = warps_for(needed_tiles(kernel), kernel.plan.rows, kernel.plan.warps)
         return Text(emit(kernel, warps), arguments(kernel), warps)
 
-    def _settled(self, build: Callable[[Cuts], T]) -> T:
+    def _settled(self, plan: Plan, build: Callable[[Cuts], T]) -> T:
         """Build; where what is carried is read in parts, cut it there and build again."""
-        cuts = [[set(self.plan.chop(size)) for size in shape] for shape in self.signature.state]
+        cuts = [[set(plan.chop(size)) for size in shape] for shape in self.signature.state]
         while True:
             try:
                 return build(cuts)
@@ -155,15 +155,10 @@ class Builder:
         """Memory that every sample has once, for a part of the state."""
         return Source(f"{name}{part}", self.signature.state[part], rows=True, time=False)
 
-    def _carry(self, name: str, part: int, cuts: Cuts) -> Carry:
+    def _carry(self, name: str, part: int, cuts: Cuts, plan: Plan) -> Carry:
         bounds = [tuple(sorted(each)) for each in cuts[part]]
-        return Carry(name, part, self.signature.state[part], tuple(bounds), tuple(map(self._pads, bounds)))
-
-    def _pads(self, bounds: tuple[int, ...]) -> tuple[int, ...]:
-        """What the pieces of what is carried are padded to: all alike where they were cut to be alike."""
-        alike = self.plan.rows > 1 and len(bounds) > 2 and list(bounds) == self.plan.chop(bounds[-1])
-        least = max(bounds[:2]) if alike else 1
-        return tuple(Axis(end - begin, least).pad for begin, end in itertools.pairwise(bounds))
+        pads = [_pads(each, plan) for each in bounds]
+        return Carry(name, part, self.signature.state[part], tuple(bounds), tuple(pads))
 
     def _everywhere(self, reader: Reader, shape: tuple[int, ...], body: Callable[[Index], T]) -> list[T]:
         """`body(index)` for all of a tensor, cut where what it reads has seams."""
@@ -201,8 +196,8 @@ class Builder:
     # The two loops
 
     def _forward(self, cuts: Cuts, *, training: bool) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps_of(backward=False) == 1)
-        carries = [self._carry(f"state{part}", part, cuts) for part in range(len(traced.state))]
+        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
+        carries = [self._carry(f"state{part}", part, cuts, self.plan) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
         reader = Reader(program, leaves, self.plan.chop)
         kernel = Kernel("forward", program, self.plan, backward=False)
@@ -226,15 +221,15 @@ class Builder:
         return kernel
 
     def _backward(self, cuts: Cuts) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps_of(backward=True) == 1)
+        traced, program = self.traced, Program(self.back.rows, inner_first=self.back.warps == 1)
         self.saved, self.written, self.gemms, self.totals = {}, {}, [], []
-        carries = [self._carry(f"pull{part}", part, cuts) for part in range(len(traced.state))]
+        carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
             leaves[node] = self._of_steps(f"hist{part}", self.signature.state[part], extra=1)
         leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True)
-        reader = Reader(program, Saving(self, leaves), self.plan.chop)
-        kernel = Kernel("backward", program, self.plan, backward=True)
+        reader = Reader(program, Saving(self, leaves), self.back.chop)
+        kernel = Kernel("backward", program, self.back, backward=True)
         for part, carry in enumerate(carries):
             start, end = self._of_samples("end", part), self._of_samples("dstart", part)
             for number, index, axes in carry.pieces():
@@ -389,6 +384,13 @@ def unshaped(node: Node) -> Node:
     while name_of(node) in ("view", "_unsafe_view", "reshape", "clone"):
         node = node.args[0]  # type: ignore[assignment]
     return node
+
+
+def _pads(bounds: tuple[int, ...], plan: Plan) -> tuple[int, ...]:
+    """What the pieces of what is carried are padded to: all alike where they were cut to be alike."""
+    alike = plan.rows > 1 and len(bounds) > 2 and list(bounds) == plan.chop(bounds[-1])
+    least = max(bounds[:2]) if alike else 1
+    return tuple(Axis(end - begin, least).pad for begin, end in itertools.pairwise(bounds))
 
 
 def _kind(dtype: torch.dtype) -> Kind:

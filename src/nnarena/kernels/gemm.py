@@ -72,11 +72,10 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
 def outer_products(
     left, right, found, pieces, length, share,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row,
-    height: tl.constexpr, width: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
-    precision: tl.constexpr,
+    height, width, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     part, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    columns: tl.constexpr = (width + ACROSS - 1) // ACROSS
+    columns = tl.cdiv(width, ACROSS)
     down = tile // columns * DOWN + tl.arange(0, DOWN)
     along = tile % columns * ACROSS + tl.arange(0, ACROSS)
     left += seed * left_seed + down[None, :]
@@ -101,7 +100,7 @@ def outer_products(
             few = tl.dot(tl.trans(a), b, input_precision=precision)
             a, b = read(left, places[0], after, length, DEPTH), read(right, places[1], after, length, DEPTH)
         total += few
-    found += (part.to(tl.int64) * tl.num_programs(2) + seed) * (height * width)
+    found += (part.to(tl.int64) * tl.num_programs(2) + seed) * height * width
     inside = (down < height)[:, None] & (along < width)[None, :]
     tl.store(found + down[:, None] * width + along[None, :], total, mask=inside)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
@@ -32,8 +32,7 @@ VERY_MANY = 4_096  # from which on it pays for every cell
 @dataclass(frozen=True)
 class Plan:
     """rows       samples a program holds
-    warps      of 32 threads that compute a program on the way forward
-    warps_back on the way back, where more numbers are at hand at once
+    warps      of 32 threads that compute a program
     precision  of products: bf16x6 and tf32x3 are as good as float32, tf32 is not; ieee does without matrix units
     save       products over at least so many numbers are saved on the way forward; others are computed again
     held       numbers of weights and of their gradients together that a program can hold
@@ -41,6 +40,8 @@ class Plan:
     most       what is wider is cut into pieces
     again      whether constants are read at every step instead of being held; not those the matrix units multiply by
     matrices   whether a sample is a matrix that meets weights
+
+    More numbers are at hand at once on the way back, which may have other `warps` and `singles`.
     """
 
     rows: int = 16
@@ -52,10 +53,11 @@ class Plan:
     most: int = 128
     again: bool = False
     matrices: bool = False
-    warps_back: int = 0  # as many as forward
+    warps_back: int = 0  # as forward
+    singles_back: int = 0  # as forward
 
-    def warps_of(self, backward: bool) -> int:
-        return (backward and self.warps_back) or self.warps
+    def way_back(self) -> Plan:
+        return replace(self, warps=self.warps_back or self.warps, singles=self.singles_back or self.singles)
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -95,19 +97,21 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         warps = min(8, max(4, rows * tokens // 16))
         return Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
     heavy = weights >= HEAVY
-    if any(name_of(node) == "bmm" for node in traced.graph.nodes):  # matrices that meet each other
+    meet = any(name_of(node) == "bmm" for node in traced.graph.nodes)  # matrices that meet each other
+    # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
+    singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet else 1
+    if meet:
         if heavy:  # few warps seldom wait for each other, and all read the same weights
             back = 4 if sequences >= MANY else 8
             return Plan(rows=1, warps=1, warps_back=back, precision=precision, save=16, held=0, most=32, again=True)
     elif sequences >= MANY and heavy:
-        # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
-        several = any(len(shape) > 1 for shape in signature.state)
-        return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=8 if several else 1, most=64)
+        return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64)
     elif sequences >= VERY_MANY:
         return Plan(rows=16, warps=4, precision=precision, most=64)
     if weights < LIGHT:  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
-    return Plan(rows=1, warps=4 if weights < 17_000 else 8, precision=precision, save=16)
+    warps = 4 if weights < 17_000 else 8
+    return Plan(rows=1, warps=warps, precision=precision, save=16, singles=singles, singles_back=1)
 
 
 def rows_of_a_sample(traced: Traced) -> int:

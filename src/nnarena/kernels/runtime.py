@@ -24,6 +24,7 @@ from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Place, Text, compile_step
 from nnarena.kernels.gemm import product_over_steps
 from nnarena.kernels.plan import Plan, make_plan
+from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.steps import Steps
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace
 
@@ -269,8 +270,8 @@ class Forward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
-        folded = [_folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
-        return _unfolded(info.batch_size, Forward.apply(loop, training, *folded))
+        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
+        return unfolded(info.batch_size, Forward.apply(loop, training, *parts))
 
 
 class Backward(torch.autograd.Function):
@@ -297,19 +298,8 @@ class Backward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, kept: int, *tensors: Tensor) -> Any:  # type: ignore[override]
-        folded = [_folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
-        return _unfolded(info.batch_size, Backward.apply(loop, kept, *folded))
-
-
-def _folded(size: int, dim: int | None, tensor: Tensor) -> Tensor:
-    """The mapped dimension becomes a part of the seeds."""
-    tensor = tensor.unsqueeze(0).expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return tensor.flatten(0, 1)
-
-
-def _unfolded(size: int, outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    parts = tuple(output.unflatten(0, (size, -1)) for output in outputs)
-    return parts, (0,) * len(parts)
+        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
+        return unfolded(info.batch_size, Backward.apply(loop, kept, *parts))
 
 
 @functools.cache

@@ -185,19 +185,18 @@ class LTC(Recurrent):
 
     def _synapses(self, prefix: str) -> Synapses:
         sources, targets = getattr(self, f"{prefix}sources"), getattr(self, f"{prefix}targets")
-
-        def of_synapses(name: str) -> Tensor:
-            return getattr(self, prefix + name)[sources, targets]
-
-        slope, weight = of_synapses("slope"), self._positive(of_synapses("weight"))
-        offset, weights = -slope * of_synapses("mean"), torch.stack([weight * of_synapses("target"), weight])
-        count = len(getattr(self, prefix + "slope"))
+        tables = torch.stack([getattr(self, prefix + name) for name in ("slope", "mean", "weight", "target")])
+        slope, mean, weight, target = tables.flatten(1).index_select(1, sources * self.units + targets).unbind()
+        weight = self._positive(weight)
+        offset, weights = -slope * mean, torch.stack([weight * target, weight])
+        count = tables.shape[1]
         if len(sources) * max(count, 2 * self.units) > WRITTEN_OUT:
             return Synapses(offset, slope, weights, (sources, targets))
-        from_source = nn.functional.one_hot(sources, count).to(slope.dtype)
-        to_target = nn.functional.one_hot(targets, self.units).to(slope.dtype)
+        numbers = torch.arange(max(count, self.units), device=sources.device)
+        from_source = (sources == numbers[:count, None]).to(slope.dtype)  # (sources, E)
+        to_target = (targets[:, None] == numbers[: self.units]).to(slope.dtype)  # (E, U)
         spread = weights.t().unsqueeze(-1) * to_target.unsqueeze(1)  # (E, 2, U)
-        return Synapses(offset, (from_source * slope.unsqueeze(-1)).t(), spread.flatten(1), None)
+        return Synapses(offset, from_source * slope, spread.flatten(1), None)
 
     def _positive(self, value: Tensor, floor: float = 0.0) -> Tensor:
         return nn.functional.softplus(value) if self.positive == "softplus" else at_least(value, floor)

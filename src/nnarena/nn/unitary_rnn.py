@@ -117,24 +117,21 @@ class UnitaryRNN(Recurrent):
 
     def _matrix(self) -> Tensor:
         """The transposed of W, (2, H, H) or (1, H, H): the rows of the identity, turned."""
+        if self.theta.is_cuda and self.style == "tunable":
+            return self._multiplied()
         eye = torch.eye(self.hidden_size, device=self.theta.device, dtype=self.theta.dtype)
-        rows = torch.stack([eye, torch.zeros_like(eye)]) if self.complex else eye.unsqueeze(0)
-        return self._multiplied(rows) if rows.is_cuda and self.style == "tunable" else self.rotate(rows)
+        return self.rotate(torch.stack([eye, torch.zeros_like(eye)]) if self.complex else eye.unsqueeze(0))
 
-    def _multiplied(self, rows: Tensor) -> Tensor:
-        """What `rotate` gives, by products of whole layers: more work in a few operations, as a GPU likes it."""
-        theta, phi = self._layers(self.theta), self._layers(self.phi)
-        layers = []
-        for shift in (0, 1):
-            phases = None if phi is None else phi[shift::2].unsqueeze(1)
-            layers.append(
-                turn_pairs(rows.unsqueeze(1), theta[shift::2].unsqueeze(1), phases, 1, shift)
-            )  # (2, L/2, H, H)
-        product = _product(*layers)
-        while product.shape[1] > 1:
-            product, last = product[:, : product.shape[1] // 2 * 2], product[:, product.shape[1] // 2 * 2 :]
-            product = torch.cat([_product(product[:, ::2], product[:, 1::2]), last], 1)
-        h = product[:, 0]
+    def _multiplied(self) -> Tensor:
+        """What `rotate` makes of the identity, by products of whole layers: more work in a few operations, as a GPU
+        likes it. Complex matrices A + iB are [A B] here."""
+        layers = rotations(self._layers(self.theta), self._layers(self.phi))
+        even, odd = layers[:, ::2], layers[:, 1::2].roll((1, 1), (-2, -1))
+        product = _product(*(half.movedim(0, -2).flatten(-2) for half in (even, odd)))  # (L/2, H, 2H)
+        while len(product) > 1:
+            pairs, last = product[: len(product) // 2 * 2], product[len(product) // 2 * 2 :]
+            product = torch.cat([_product(pairs[::2], pairs[1::2]), last])
+        h = product[0].unflatten(-1, (len(layers), -1)).movedim(-2, 0)
         return h if self.omega is None else _turn(h, self.omega)
 
     def recurrent_matrix(self) -> Tensor:
@@ -189,12 +186,24 @@ def turn_pairs(h: Tensor, theta: Tensor, phi: Tensor | None, distance: int, shif
     return h.roll(shift, -1)
 
 
+def rotations(theta: Tensor, phi: Tensor | None) -> Tensor:
+    """Layers that turn neighbours as matrices that rows are multiplied by, (2, L, H, H), or (1, L, H, H) without φ."""
+    cos, sin = theta.cos(), theta.sin()
+    if phi is None:
+        entries = torch.stack([cos, sin, -sin, cos]).unflatten(0, (1, 2, 2))
+    else:
+        re, im, none = phi.cos(), phi.sin(), torch.zeros_like(cos)
+        parts = [cos, sin, -sin * re, cos * re, none, none, -sin * im, cos * im]
+        entries = torch.stack(parts).unflatten(0, (2, 2, 2))  # (2, row of a pair, column of a pair, L, H/2)
+    return entries.diag_embed().permute(0, 3, 4, 1, 5, 2).flatten(4).flatten(2, 3)
+
+
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """The product of matrices, (2, …), real and imaginary part in front, or (1, …)."""
-    if len(a) == 1:
+    """The product of matrices, real ones, or complex ones with the real and the imaginary part side by side."""
+    if a.shape[-1] == a.shape[-2]:
         return a @ b
-    (a_re, a_im), (b_re, b_im) = a, b
-    return torch.stack([a_re @ b_re - a_im @ b_im, a_re @ b_im + a_im @ b_re])
+    re, im = b.chunk(2, -1)
+    return a @ torch.cat([b, torch.cat([-im, re], -1)], -2)
 
 
 def _turn(h: Tensor, angle: Tensor) -> Tensor:

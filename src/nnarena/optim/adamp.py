@@ -13,7 +13,18 @@ from nnarena.core.components import optimizer
 from nnarena.kernels.multi import Numbers, Rule
 from nnarena.optim import projection
 from nnarena.optim.fused import adam_numbers
-from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, demand, is_positive, is_rate, is_share
+from nnarena.optim.grouped import (
+    Batch,
+    Group,
+    Grouped,
+    Params,
+    are_betas,
+    copies,
+    demand,
+    is_positive,
+    is_rate,
+    is_share,
+)
 from nnarena.optim.moments import add_scaled, denominators, learning_rate, multiply, step_sizes, update_moments
 
 
@@ -175,7 +186,7 @@ class SGDP(Grouped):
             updates = list(torch._foreach_add(batch.grads, buffers, alpha=momentum))
         lr = learning_rate(group, batch.params[0].device)
         project_and_decay(group, batch, updates, lr * group["weight_decay"] / (1 - momentum), self.population_dims)
-        steps = list(torch._foreach_clone(updates))  # without Nesterov they are the momentum, which is kept
+        steps = copies(updates)  # without Nesterov they are the momentum, which is kept
         multiply(steps, -lr)
         torch._foreach_add_(batch.params, steps)
 
@@ -206,7 +217,7 @@ def _project(group: Group, ws: list[Tensor], gs: list[Tensor], us: list[Tensor],
     channel, layer = [members + 1] * len(ws), [members] * len(ws)
     seen = us
     if group["differentiable"]:  # what a gradient is taken of must not change any more
-        ws, seen = list(torch._foreach_clone(ws)), list(torch._foreach_clone(us))
+        ws, seen = copies(ws), copies(us)
     gw, uw = projection.dots(gs, ws, channel), projection.dots(seen, ws, channel)
     norms_g, norms_w = projection.norms(gs, channel), projection.norms(ws, channel)
     masks, shares = [], []

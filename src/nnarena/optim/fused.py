@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from nnarena.optim.grouped import Grouped
 
 Group = dict[str, Any]
+State = dict[str, Tensor]  # of a parameter
 TYPES = (torch.float32, torch.complex64)
 
 
@@ -38,18 +40,24 @@ def is_possible(group: Group, param: Tensor) -> bool:
     return param.dtype in TYPES and not group["differentiable"] and (param.is_cuda or _interpreted()) and _has_triton()
 
 
-def step(optimizer: Grouped, group: Group, params: list[Tensor]) -> bool:
+def step(optimizer: Grouped, group: Group, params: list[Tensor], states: list[State]) -> bool:
     """One step of these tensors, whose counters are already one further. False if one of them has no rows in memory."""
-    table = _table(optimizer, group, params)
-    if table is None:
-        return False
-    grads = [_like(param.grad.resolve_conj(), param) for param in params]  # type: ignore[union-attr]
-    values = _addresses(optimizer, group, params, grads)
-    if values != table.values:  # it is the first step, or something was moved or loaded
-        _bring_together(optimizer, group, params)
-        values = _addresses(optimizer, group, params, grads)
-    table.point(values)
-    multi.step(table, optimizer.rule(group), optimizer.numbers(group, params[0].device))
+    known: Known | None = optimizer.tables.get(_key(optimizer, group, params))
+    grads: list[Any] = [param.grad for param in params]
+    if params[0].is_complex():
+        grads = [grad.resolve_conj() for grad in grads]
+    values = known.addresses(grads, states) if known else []
+    if (
+        not known or not values or values != known.table.values
+    ):  # it is the first step, or something was moved or loaded
+        known = _table_of(optimizer, group, params)
+        if known is None:
+            return False
+        grads = [_like(grad, param) for grad, param in zip(grads, params, strict=True)]
+        _bring_together(known, states)
+        values = known.addresses(grads, states)
+    known.table.point(values)
+    multi.step(known.table, optimizer.rule(group), optimizer.numbers(group, params[0].device))
     return True
 
 
@@ -74,35 +82,57 @@ def _log(beta: float) -> float:
     return math.log(beta) if beta else -math.inf
 
 
-def _table(optimizer: Grouped, group: Group, params: list[Tensor]) -> multi.Table | None:
-    """The table of these tensors, made once; none if they are not rows in memory."""
-    key = (*map(id, params), optimizer.population_dims, group["delta"] > 0, group.get("project"))
-    if key not in optimizer.tables or optimizer.tables[key][0] != [param.stride() for param in params]:
+@dataclass(frozen=True)
+class Known:
+    """A list of tensors whose table was made: with the tensors themselves, so that no other gets their ids."""
+
+    params: list[Tensor]
+    strides: list[tuple[int, ...]]
+    names: tuple[str, ...]  # of what is kept of each
+    counts: bool  # whether its steps are counted too
+    table: multi.Table
+
+    def addresses(self, grads: list[Tensor], states: list[State]) -> list[int]:
+        """Of everything that belongs to a tensor, tensor after tensor; none if a gradient lies in another order.
+
+        This is all that a step does for each tensor on the host, while the GPU waits.
+        """
+        found: list[int] = []
+        for param, grad, state, stride in zip(self.params, grads, states, self.strides, strict=True):
+            if grad.stride() != stride and not _lies_like(grad, param):
+                return []
+            here = param.data_ptr()
+            kept = [state[name].data_ptr() for name in self.names]
+            count = state["step"].data_ptr() if self.counts else here
+            found += (here, grad.data_ptr(), *kept, *[here] * (multi.POINTERS - 3 - len(kept)), count)
+        return found
+
+
+def _key(optimizer: Grouped, group: Group, params: list[Tensor]) -> tuple[Any, ...]:
+    """What a table is made for: these tensors, and what their options say of them."""
+    options = group["delta"] > 0, group.get("project"), optimizer.keeps(group)
+    return (*map(id, params), optimizer.population_dims, *options)
+
+
+def _table_of(optimizer: Grouped, group: Group, params: list[Tensor]) -> Known | None:
+    """The table of these tensors, made once for where they lie; none if they are not rows in memory."""
+    key, strides = _key(optimizer, group, params), [param.stride() for param in params]
+    known = optimizer.tables.get(key)
+    if known is None or known.strides != strides:
         shapes = [_shape(optimizer, group, param) for param in params]
-        found = None if None in shapes else multi.Table([shape for shape in shapes if shape], params[0].device)
-        # with the tensors, so that no other gets their ids
-        optimizer.tables[key] = [param.stride() for param in params], params, found
-    return optimizer.tables[key][-1]
+        if None in shapes:
+            return None
+        table = multi.Table([shape for shape in shapes if shape], params[0].device)
+        known = optimizer.tables[key] = Known(params, strides, optimizer.keeps(group), optimizer.counts, table)
+    return known
 
 
-def _addresses(optimizer: Grouped, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[int]:
-    """Of everything that belongs to a tensor, tensor after tensor."""
-    names, found = optimizer.keeps(group), []
-    for param, grad in zip(params, grads, strict=True):
-        state, here = optimizer.state[param], param.data_ptr()
-        kept = [state[name].data_ptr() for name in names]
-        count = state["step"].data_ptr() if optimizer.counts else here
-        found += [here, grad.data_ptr(), *kept, *[here] * (multi.POINTERS - 3 - len(kept)), count]
-    return found
-
-
-def _bring_together(optimizer: Grouped, group: Group, params: list[Tensor]) -> None:
+def _bring_together(known: Known, states: list[State]) -> None:
     """What was loaded from elsewhere comes to the device, and into the order, of its parameter."""
-    for param in params:
-        state = optimizer.state[param]
-        for name in optimizer.keeps(group):
+    for param, state in zip(known.params, states, strict=True):
+        for name in known.names:
             state[name] = _like(state[name], param)
-        if optimizer.counts:
+        if known.counts:
             state["step"] = state["step"].to(param.device)
 
 

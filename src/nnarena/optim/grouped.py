@@ -114,15 +114,16 @@ class Grouped(Optimizer):
         On a CPU a large one is by itself too, unless asked otherwise: so it stays in the cache during its step.
         """
         buckets: dict[Any, list[Tensor]] = {}
+        foreach = group["foreach"]
         for place, param in enumerate(group["params"]):
             grad = param.grad
-            if grad is None or not param.numel():
+            if grad is None or not (size := param.numel()):
                 continue
-            if grad.layout != torch.strided:
+            if grad.layout is not torch.strided:
                 raise RuntimeError(
                     f"{type(self).__name__} cannot take sparse gradients: make them dense, or use torch's SparseAdam."
                 )
-            alone = group["foreach"] is False or (group["foreach"] is None and param.is_cpu and param.numel() > LARGE)
+            alone = foreach is False or (foreach is None and size > LARGE and param.is_cpu)
             key = place if alone else (param.device, param.dtype, grad.dtype)
             buckets.setdefault(key, []).append(param)
         yield from buckets.values()
@@ -133,20 +134,22 @@ class Grouped(Optimizer):
         where = first.device if in_kernels or group["capturable"] else torch.device("cpu")
         if where != first.device and first.is_cuda and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(f"{type(self).__name__} can be recorded in a CUDA graph only with capturable=True.")
-        for param in params:
-            self._begin(param, names, where)
-        steps = [self.state[param]["step"] for param in params] if self.counts else []
+        states = [self.state[param] for param in params]
+        for param, state in zip(params, states, strict=True):
+            if len(state) < len(names) + self.counts:
+                self._begin(param, state, names, where)
+        steps = [state["step"] for state in states] if self.counts else []
         if steps:
             with torch.no_grad():
                 torch._foreach_add_(steps, 1.0)
-        if in_kernels and fused.step(self, group, params):
+        if in_kernels and fused.step(self, group, params, states):
             return
-        stored = [_real(params), *(_real([self.state[param][name] for param in params]) for name in names)]
+        stored = [_real(params), *(_real([state[name] for state in states]) for name in names)]
         # Numbers of 16 bits, and those that gradients shall flow through, change as copies that are written back.
         if params[0].dtype in HALVES:
             values = [[tensor.float() for tensor in tensors] for tensors in stored]
         else:
-            values = [list(torch._foreach_clone(ts)) for ts in stored] if group["differentiable"] else stored
+            values = [copies(ts) for ts in stored] if group["differentiable"] else stored
         grads = [grad.to(values[0][0].dtype) for grad in _real([param.grad for param in params])]
         if group["maximize"]:
             grads = list(torch._foreach_neg(grads))
@@ -157,8 +160,7 @@ class Grouped(Optimizer):
                 for old, new in zip(olds, news, strict=True):
                     old.copy_(new)  # torch._foreach_copy_ has no gradient
 
-    def _begin(self, param: Tensor, names: tuple[str, ...], where: torch.device) -> None:
-        state = self.state[param]
+    def _begin(self, param: Tensor, state: dict[str, Tensor], names: tuple[str, ...], where: torch.device) -> None:
         for name in names:
             if name not in state:
                 state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
@@ -168,6 +170,13 @@ class Grouped(Optimizer):
 
 def _real(tensors: list[Tensor]) -> list[Tensor]:
     return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+
+
+def copies(tensors: list[Tensor]) -> list[Tensor]:
+    """The same numbers in memory of their own; gradients flow through."""
+    if torch.is_grad_enabled():  # torch._foreach_mul would keep what changes later
+        return [tensor.clone() for tensor in tensors]
+    return list(torch._foreach_mul(tensors, 1.0))
 
 
 def demand(owner: str, group: Group, name: str, fits: Callable[[Any], bool], phrase: str) -> None:

@@ -15,7 +15,7 @@ from nnarena.core.components import optimizer
 from nnarena.kernels.multi import Numbers, Rule
 from nnarena.optim import projection
 from nnarena.optim.fused import adam_numbers
-from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, demand, is_positive, is_rate
+from nnarena.optim.grouped import Batch, Group, Grouped, Params, are_betas, copies, demand, is_positive, is_rate
 from nnarena.optim.moments import Factors, add_scaled, denominators, learning_rate, multiply, step_sizes, update_moments
 
 TINY = 1e-18  # added to ‖w‖, so that a weight of zeros leaves its update alone
@@ -160,7 +160,7 @@ class OrthAdam(Grouped):
         """u is m/√(v̂ + ε) here, for no cosine changes with its length; the step size holds the 1/(1 − β₁ᵗ)."""
         ws, seen = ps, us
         if group["differentiable"]:  # what a gradient is taken of must not change any more
-            ws, seen = list(torch._foreach_clone(ps)), list(torch._foreach_clone(us))
+            ws, seen = copies(ps), copies(us)
         by_channel = group["view"] == "channel"
         kept = [self.population_dims + (by_channel and weight) for weight in is_weight]
         norms_w, products = projection.norms(ws, kept), projection.dots(seen, ws, kept)

@@ -1,0 +1,118 @@
+"""A dense layer over very many rows, of many seeds at once: little memory is moved, and no part of a GPU is idle.
+
+    u = x Wᵀ + b,   dW = Σ over rows of duᵀ x,   db = Σ over rows of du
+
+The gradients are a product whose result is tiny and whose sum is long. For one model the libraries cut the sum into
+parts, for a population they do not; so both are taken by `product_over_steps`. Where u is much wider than x, the time
+goes into moving it: b is one more column of W, which meets a column of ones in x, and is added and summed on the way.
+
+S seeds, R rows, F features, N outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.runtime import precision_on
+from nnarena.kernels.seeds import folded, unfolded
+
+ALIGNED = 4  # columns: 16 bytes, which memory is read by
+
+
+def dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (…, F), weight (N, F), bias (N) → (…, N)."""
+    rows = x.reshape(1, -1, x.shape[-1])
+    return Product.apply(rows, weight[None], None if bias is None else bias[None]).view(*x.shape[:-1], -1)  # type: ignore[union-attr]
+
+
+class Product(torch.autograd.Function):
+    """(S, R, F), (S, N, F), (S, N) or None → (S, R, N)."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+        if bias is None:
+            return x @ weight.mT
+        if len(x) == 1:
+            return torch.addmm(bias[0], x[0], weight[0].t())[None]
+        if not _is_wide(weight):
+            return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+        return (
+            _with_ones(x)
+            @ torch.nn.functional.pad(
+                torch.cat([weight, bias.unsqueeze(2)], 2), (0, -(weight.shape[2] + 1) % ALIGNED)
+            ).mT
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, weight, bias = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+
+    @staticmethod
+    def backward(ctx: Any, pull: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        pulled = pull @ weight if ctx.needs_input_grad[0] else None
+        if not any(ctx.needs_input_grad[1:]):
+            return pulled, None, None
+        return pulled, *Gradients.apply(x, pull, ctx.has_bias)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *tensors: Tensor | None) -> Any:  # type: ignore[override]
+        parts = [
+            None if tensor is None else folded(info.batch_size, dim, tensor)
+            for dim, tensor in zip(in_dims, tensors, strict=True)
+        ]
+        return Product.apply(*parts).unflatten(0, (info.batch_size, -1)), 0  # type: ignore[union-attr]
+
+
+class Gradients(torch.autograd.Function):
+    """(S, R, F), (S, R, N) → dW (S, N, F), db (S, N) or None; a function of its own so that `torch.vmap` folds it."""
+
+    @staticmethod
+    def forward(x: Tensor, pull: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        features = x.shape[2]
+        if has_bias and pull.shape[2] > features:
+            both = _sum_over_rows(pull, _with_ones(x))
+            return both[:, :, :features].contiguous(), both[:, :, features].contiguous()
+        return _sum_over_rows(pull, x), pull.sum(1) if has_bias else None
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, pull_dw: Tensor, pull_db: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+        x, pull = ctx.saved_tensors
+        pulled = x @ pull_dw.mT
+        return pull @ pull_dw, pulled if pull_db is None else pulled + pull_db.unsqueeze(1), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, pull: Tensor, has_bias: bool) -> Any:  # type: ignore[override]
+        parts = (folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims, (x, pull), strict=False))
+        dw, db = Gradients.apply(*parts, has_bias)  # type: ignore[misc]
+        (dw, *rest), _ = unfolded(info.batch_size, [part for part in (dw, db) if part is not None])
+        return (dw, *(rest or [None])), (0, 0 if rest else None)
+
+
+def _is_wide(weight: Tensor) -> bool:
+    """Whether what comes out is so much wider than what comes in that copying the latter costs nothing."""
+    return weight.shape[1] >= 2 * weight.shape[2]
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    """x, a column of ones, and columns of zeros up to a width that memory is read by."""
+    zeros = -(x.shape[2] + 1) % ALIGNED
+    padding = torch.nn.functional.pad(x.new_ones(*x.shape[:2], 1), (0, zeros))
+    return torch.cat([x, padding], 2)
+
+
+def _sum_over_rows(pull: Tensor, x: Tensor) -> Tensor:
+    if len(x) == 1:
+        return pull.mT @ x
+    left, right = (tensor[:, None, :, None] for tensor in (pull, x))  # as if of one sample
+    return product_over_steps(left, right, precision_on(x.device))
