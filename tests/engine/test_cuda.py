@@ -43,18 +43,14 @@ def test_cudnn_agrees_with_the_steps_in_float64_without_a_warning(layer: type) -
         torch.testing.assert_close(param.grad.cpu().double(), wanted.grad, atol=1e-4, rtol=1e-4, msg=name)
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("model", ["lstm", "gru", "transformer"])
-def test_training_steps_never_wait_for_the_device(model: str) -> None:
+def test_training_steps_never_wait_for_the_device(model: str, never_waiting) -> None:
     arena = prepare(small_trial(model), CUDA)
     order = torch.arange(64, device=CUDA).view(2, 32)
     train_step(arena.model, arena.task, arena.state, *arena.parts["train"].batch(order[0]))  # libraries load here
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         for index in order.unbind():
             train_step(arena.model, arena.task, arena.state, *arena.parts["train"].batch(index))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("model", ["lstm", "gru", "transformer"])

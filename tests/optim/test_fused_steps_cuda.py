@@ -38,15 +38,12 @@ def learn(params, optimizer, steps):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_waits_for_the_device(kind):
+def test_nobody_waits_for_the_device(kind, never_waiting):
     params = on_gpu()
     optimizer = kind(params, lr=0.01)
     learn(params, optimizer, 2)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         learn(params, optimizer, 2)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("kind", KINDS)
