@@ -25,6 +25,14 @@ RESULT = {
 }  # fmt: skip
 
 
+def test_trials_run_where_nothing_can_make_tables_of_them(arena, own: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)  # as if it were not installed
+    ended = arena("run", "-t", "add[length=4]", "-m", "lstm[hidden_size=4]", *SMALL, "--jobs", "1", "--out", "R")
+    assert ended.code == 0, ended.err
+    assert "pip install polars, then nnarena report R." in ended.err
+    assert len(list((own / "R").glob("trials/*/*/*/*/result.json"))) == 1
+
+
 def test_a_study_ends_with_its_leaderboard_and_repeating_it_does_nothing(arena, own: Path) -> None:
     command = ("run", "-t", "add[length=10],memory[length=5]", "-m", "lstm,gru", "--seeds", "2", *SMALL, "--jobs", "1")
     first = arena(*command, "--out", "R")

@@ -132,6 +132,13 @@ def test_a_rehearsal_is_not_a_failed_reproduction(tmp_path: Path) -> None:
     assert row["command"].endswith("--seeds 2 --set epochs=1 --set threads=2")
 
 
+def test_the_page_counts_what_can_be_compared(tmp_path: Path) -> None:
+    from nnarena.report.page import build_page
+
+    assert "0 of 1</b>" in build_page(poster(tmp_path / "whole", find_study("poster").protocol))
+    assert "published results reproduced" not in build_page(poster(tmp_path / "short", Protocol(epochs=1, threads=2)))
+
+
 def orthadam(tmp_path: Path, **settings: Any) -> Store:
     """The study's store with two tasks that differ in options only, and three optimizers, one of them in two ways."""
     from dataclasses import replace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -47,7 +48,10 @@ def report(folder: Path, form: str, output: Path | None) -> None:
 
 
 def show_end(store: Store, as_json: bool) -> None:
-    """After a run: the leaderboard, and where the page lies."""
+    """After a run: the leaderboard, and where the page lies. Trials need less than tables do: that may be elsewhere."""
+    if importlib.util.find_spec("polars") is None:
+        click.echo(f"No tables without polars: pip install polars, then nnarena report {store.folder}.", err=True)
+        return
     from nnarena.report.page import write_page
     from nnarena.report.summary import summarise
     from nnarena.report.tables import terminal

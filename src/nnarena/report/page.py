@@ -19,6 +19,7 @@ from nnarena.core.protocol import Protocol
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
+from nnarena.report.published import NOT_COMPARABLE
 from nnarena.report.ranking import WATCHED, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
 from nnarena.results.folder import RESULT
@@ -123,7 +124,7 @@ def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
         figure["verdict"]
         for row in summary["rows"]
         for metric, figure in row["published"].items()
-        if metric == summary["ranked_by"].get(row["task"])
+        if metric == summary["ranked_by"].get(row["task"]) and figure["verdict"] != NOT_COMPARABLE
     ]
     if verdicts:
         tiles.append((f"{verdicts.count('reproduced')} of {len(verdicts)}", "published results reproduced", ""))
