@@ -1,5 +1,8 @@
 """Layers and architectures, one file each; every one works alone as an ordinary torch module."""
 
+from nnarena.nn.attention_wise import AttentionWise1d, AttentionWise2d
+from nnarena.nn.attention_wise_net import AttentionWiseNet
+from nnarena.nn.control_vgg import ControlNet
 from nnarena.nn.ct_gru import CTGRU
 from nnarena.nn.ct_rnn import CTRNN
 from nnarena.nn.dnc import DNC
@@ -27,7 +30,11 @@ __all__ = [
     "LTC",
     "NCP",
     "ODELSTM",
+    "AttentionWise1d",
+    "AttentionWise2d",
+    "AttentionWiseNet",
     "AutoNCP",
+    "ControlNet",
     "ExpUnitaryRNN",
     "FullyConnected",
     "MemoryAugmentedTransformer",
