@@ -37,6 +37,8 @@ Kind = Literal["model", "task", "optimizer"]
 ROOMS: dict[Kind, str] = {"model": "nn", "task": "tasks", "optimizer": "optim"}
 PACKAGE = Path(__file__).resolve().parents[1]
 LENT = "<python>"
+# What every optimizer takes.
+LR_OF = Option("lr_of", "str", "", doc="other learning rates, by a part of parameters' names: attention:0.1", rare=True)
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
@@ -165,7 +167,7 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
                     module=f"nnarena.{ROOMS[kind]}.{path.stem}",
                     attribute=node.name,
                     doc=doc,
-                    options=tuple(_source_options(node, module, doc)),
+                    options=(*_source_options(node, module, doc), *((LR_OF,) if kind == "optimizer" else ())),
                     reference=keywords.get("reference", ""),
                     reads=keywords.get("reads", "sequences"),
                 )

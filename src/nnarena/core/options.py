@@ -22,13 +22,17 @@ Value = Any  # None, bool, int, float, str, or a tuple of these
 
 @dataclass(frozen=True)
 class Option:
-    """An option that a component declares: its name, its type as written, its default and what it means."""
+    """An option that a component declares: its name, its type as written, its default and what it means.
+
+    One that is `rare` does not count as long as nobody sets it: trials from before it was there stay what they are.
+    """
 
     name: str
     annotation: str
     default: Value = None
     required: bool = False
     doc: str = ""
+    rare: bool = False
 
     def check(self, value: Value, owner: str) -> Value:
         """`value` as this option's type; BadOption says what it takes instead."""
@@ -177,7 +181,9 @@ def resolve(owner: str, declared: Iterable[Option], given: Mapping[str, Value]) 
     if missing:
         raise BadOption(f"{owner} needs {missing[0]!r}: write {owner}[{missing[0]}=…].")
     return {
-        name: option.check(given[name], owner) if name in given else option.default for name, option in known.items()
+        name: option.check(given[name], owner) if name in given else option.default
+        for name, option in known.items()
+        if name in given or not option.rare
     }
 
 

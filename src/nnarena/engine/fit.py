@@ -14,7 +14,7 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.device import computing_with, free_memory, synchronise
 from nnarena.engine.graph import WARM_UP
-from nnarena.engine.prepare import build_model, make_ready
+from nnarena.engine.prepare import build_model, make_optimizer, make_ready
 from nnarena.engine.splits import Split, held_out
 from nnarena.engine.stack import is_out_of_memory, make_trainer
 from nnarena.engine.step import multiply_in
@@ -24,12 +24,11 @@ def check_fit(trial: Trial) -> int:
     """Build the model, feed it two samples of zeros, look at what comes out. Returns its trainable parameters."""
     task: Task = trial.components["task"].load()(**trial.options["task"])
     model = multiply_in(trial.protocol.precision, build_model(trial, task), torch.device("cpu"))
-    optimizer = trial.components["optimizer"].load()
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
         raise Unfit(f"{trial.model.label} has no parameters, so there is nothing to train.")
     try:
-        optimizer(parameters, **trial.options["optimizer"])
+        make_optimizer(trial, parameters, torch.device("cpu"))
     except (ValueError, TypeError) as error:
         raise ArenaError(f"{trial.optimizer.label} cannot be made: {error}") from error
     wanted = (2, *task.spec.output_shape)
@@ -41,7 +40,7 @@ def check_fit(trial: Trial) -> int:
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
     if shape != wanted:
         raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: it must give {wanted}, but it gave {shape}.")
-    return sum(parameter.numel() for parameter in parameters)
+    return sum(parameter.numel() for parameter in parameters.values())
 
 
 def check_data(trial: Trial) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,13 +77,36 @@ def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:
     params = {name: p.detach().to(device).requires_grad_() for name, p in named.items() if p.requires_grad}
     fixed = {name: p.detach().to(device) for name, p in named.items() if not p.requires_grad}
     buffers = {name: buffer.to(device) for name, buffer in model.named_buffers()}
-    return State(params, fixed | buffers, make_optimizer(trial, list(params.values()), device))
+    return State(params, fixed | buffers, make_optimizer(trial, params, device))
 
 
-def make_optimizer(trial: Trial, params: Sequence[Tensor], device: torch.device, **more: Value) -> Optimizer:
+def make_optimizer(trial: Trial, params: Mapping[str, Tensor], device: torch.device, **more: Value) -> Optimizer:
     """The trial's optimizer of some tensors; `more` takes the place of its options."""
-    optimizer = trial.components["optimizer"].load()(params, **{**trial.options["optimizer"], **more})
-    return make_recordable(optimizer, device)
+    options = {**trial.options["optimizer"], **more}
+    groups = with_own_rates(params, options.pop("lr_of", ""))
+    return make_recordable(trial.components["optimizer"].load()(groups, **options), device)
+
+
+def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
+    """The parameters; in groups where some have a learning rate of their own, as in attention:0.1+head:0.01."""
+    if not rates:
+        return list(params.values())
+    groups: dict[str, dict[str, Any]] = {"": {"params": []}}
+    for item in rates.split("+"):
+        part, _, rate = item.partition(":")
+        try:
+            groups[part] = {"params": [], "lr": float(rate)}
+        except ValueError:
+            part = ""
+        if not part or not groups[part]["lr"] > 0:
+            raise ArenaError(f"lr_of is a part of names and a learning rate, as in attention:0.1, not {item!r}.")
+    for name, param in params.items():
+        groups[next((part for part in groups if part and part in name), "")]["params"].append(param)
+    idle = [part for part, group in groups.items() if part and not group["params"]]
+    if idle:
+        names = ", ".join(dict.fromkeys(name.partition(".")[0] for name in params))
+        raise ArenaError(f"lr_of: no parameter has {idle[0]!r} in its name; they begin with {names}.")
+    return [group for group in groups.values() if group["params"]]
 
 
 def build_model(trial: Trial, task: Task) -> nn.Module:

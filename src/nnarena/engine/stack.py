@@ -57,6 +57,8 @@ class Stacked(Trainer):
         members = sorted(members, key=lambda member: _progress(member.ready.state))  # equal steps side by side
         super().__init__(members, batch_size, device, log)
         check_optimizer(members[0].ready.state.optimizer)
+        if len(members[0].start_lrs) > 1 and len({tuple(member.start_lrs) for member in members}) > 1:
+            raise Unstackable("they have several learning rates each, and differ in them")
         states = [member.ready.state for member in members]
         self.rows = torch.arange(len(members), device=device)[:, None]
         self.params = {name: _stack(states, name).requires_grad_() for name in states[0].params}
@@ -136,7 +138,7 @@ class Stacked(Trainer):
             rows = slice(start, start + len(cohort))
             params = [param.detach()[rows] for param in self.params.values()]
             more = {"lr": self.start_lr} if "lr" in trial.options["optimizer"] else {}
-            optimizer = make_optimizer(trial, params, self.device, **more)
+            optimizer = make_optimizer(trial, dict(zip(self.params, params, strict=True)), self.device, **more)
             if hasattr(optimizer, "population_dims"):
                 optimizer.population_dims = 1  # type: ignore[attr-defined]
             for place, param in enumerate(params):
