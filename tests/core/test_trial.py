@@ -26,14 +26,16 @@ def other(option: Option) -> Value:
         return option.default * 2 + 2
     if isinstance(option.default, tuple):
         return tuple(value / 2 for value in option.default)
-    if option.annotation == "int | None":
-        return 7
+    if option.default is None and option.annotation in ("int | None", "bool | None"):
+        return 7 if "int" in option.annotation else True
+    if option.annotation == "str":
+        return "'weight:0.5'"
     words = [word.strip("'\" ") for word in option.annotation.removeprefix("Literal[").removesuffix("]").split(",")]
     return next(word for word in words if word != option.default)
 
 
 def rendered(value: Value) -> str:
-    return str(value).replace(" ", "").replace("True", "true").replace("False", "false")
+    return str(value).replace(" ", "").replace("True", "true").replace("False", "false") or "''"
 
 
 EVERY_OPTION = [

@@ -144,7 +144,7 @@ def check(kind: Kind, choice: Choice) -> tuple[Component, dict[str, Value]]:
 def tidy(kind: Kind, choice: Choice) -> Choice:
     """The choice with its options in their declared order and of their declared types: one thing, one spelling."""
     component, resolved = check(kind, choice)
-    said = (option.name for option in component.options if option.name in choice.options)
+    said = (option.name for option in component.options if option.name in choice.options and option.name in resolved)
     return Choice(choice.ref, {name: resolved[name] for name in said})
 
 

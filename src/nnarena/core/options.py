@@ -180,11 +180,10 @@ def resolve(owner: str, declared: Iterable[Option], given: Mapping[str, Value]) 
     missing = [option.name for option in known.values() if option.required and option.name not in given]
     if missing:
         raise BadOption(f"{owner} needs {missing[0]!r}: write {owner}[{missing[0]}=…].")
-    return {
-        name: option.check(given[name], owner) if name in given else option.default
-        for name, option in known.items()
-        if name in given or not option.rare
+    values = {
+        name: option.check(given[name], owner) if name in given else option.default for name, option in known.items()
     }
+    return {name: value for name, value in values.items() if not known[name].rare or value != known[name].default}
 
 
 def _alternatives(annotation: str) -> list[str]:
