@@ -1,5 +1,6 @@
 """Layers and architectures, one file each; every one works alone as an ordinary torch module."""
 
+from nnarena.nn.attention_split import AttentionSplit
 from nnarena.nn.ct_gru import CTGRU
 from nnarena.nn.ct_rnn import CTRNN
 from nnarena.nn.dnc import DNC
@@ -27,6 +28,7 @@ __all__ = [
     "LTC",
     "NCP",
     "ODELSTM",
+    "AttentionSplit",
     "AutoNCP",
     "ExpUnitaryRNN",
     "FullyConnected",
