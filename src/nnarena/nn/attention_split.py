@@ -17,6 +17,7 @@ from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import dense, glorot_, orthogonal_
 from nnarena.nn.linear import Linear, linear
+from nnarena.nn.norm import layer_norm
 from nnarena.nn.recurrent import Recurrent, State
 
 VARIANTS = ("printed", "released")
@@ -240,9 +241,9 @@ class AttentionSplit(Recurrent):
         """X, (B, T, h, j), and what else a step is given: all that depends on the input only, and what is dropped."""
         encoded = linear(x.unflatten(-1, (-1, self.heads)), self.weight_ih.t())
         if self.variant == "printed":
-            encoded = self._parted(F.gelu(self._normed("input", encoded)))
+            encoded = self._parted(self._normed("input", encoded, gelu=True))
         else:
-            encoded = F.gelu(self._normed("input", self._parted(encoded)))
+            encoded = self._normed("input", self._parted(encoded), gelu=True)
         parts = [encoded]
         if self.gates is not None:
             parts.append(self.gates(encoded.flatten(2)).unflatten(-1, (3, self.heads, self.units)))
@@ -264,7 +265,7 @@ class AttentionSplit(Recurrent):
             raise ValueError(f"AttentionSplit wants a hidden sequence {wanted} for this input, not {(*hidden.shape,)}.")
         encoded = linear(hidden.unflatten(-1, (-1, self.heads)), self.weight_hh.t())
         if self.variant == "printed":
-            return self._parted(F.gelu(self._normed("hidden", encoded)))
+            return self._parted(self._normed("hidden", encoded, gelu=True))
         return self._normed("hidden", self._parted(F.gelu(encoded)))
 
     @staticmethod
@@ -285,7 +286,7 @@ class AttentionSplit(Recurrent):
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
         if self.variant == "released":
-            outputs = F.gelu(self._normed("cell", outputs))
+            outputs = self._normed("cell", outputs, gelu=True)
         return F.gelu(self.output(outputs.flatten(2)))
 
     def _parted(self, rows: Tensor) -> Tensor:
@@ -296,8 +297,8 @@ class AttentionSplit(Recurrent):
         norm: Any = self.norms[name]
         return norm.weight, norm.bias
 
-    def _normed(self, name: str, rows: Tensor) -> Tensor:
-        return self.norms[name](rows)
+    def _normed(self, name: str, rows: Tensor, gelu: bool = False) -> Tensor:
+        return layer_norm(rows, *self._norm(name), EPSILON, gelu=gelu, fused=self.backend != "eager")
 
     def extra_repr(self) -> str:
         options = {"variant": self.variant, "gated": self.gated, "attention": self.attention, "dropout": self.dropout}
