@@ -66,7 +66,6 @@ HEAVY = (
     "ct_gru",
     "ode_lstm",
     "unitary_rnn",
-    "attention_split gated",
 )  # whose kernels are others for many sequences
 
 

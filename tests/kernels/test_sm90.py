@@ -53,8 +53,6 @@ STACK = {
     ("exp_unitary_rnn", "backward", FEW): 496,
     ("exp_unitary_rnn", "forward", FEW): 24,
     ("exp_unitary_rnn", "inference", FEW): 48,
-    ("attention_split gated", "backward", FEW): 211,
-    ("attention_split gated", "inference", FEW): 24,
     ("ct_gru", "backward", MANY): 512,
     ("ct_gru", "forward", MANY): 24,
     ("ct_gru", "inference", MANY): 64,

@@ -22,7 +22,7 @@ import torch
 from torch.fx import Node
 
 from nnarena.kernels.emit import emit
-from nnarena.kernels.graph import name_of, shape_of, unreached, unshaped
+from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
 from nnarena.kernels.partition import Outer, addends, factors, over_rows, worth_saving
@@ -377,6 +377,13 @@ def enumerate_parts(node: Node | None) -> list[tuple[int, Node]]:
             parts.append((start, part))  # type: ignore[arg-type]
             start += shape_of(part)[-1]
     return parts
+
+
+def unshaped(node: Node) -> Node:
+    """The node that this is a view or a copy of, with the same numbers in the same order."""
+    while name_of(node) in ("view", "_unsafe_view", "reshape", "clone"):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
 
 
 def _pads(bounds: tuple[int, ...], plan: Plan) -> tuple[int, ...]:

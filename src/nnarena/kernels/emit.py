@@ -271,8 +271,7 @@ class Writer:
     def like(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> str | None:
         """What a block of samples carries in the shape of a tile that is read or written in twos; None if it is not."""
         often = source.time and time in ("t", "later")
-        flat = len(axes) == 2 or (len(axes) > 2 and self.plan.matrices)  # as the matrix units spread it
-        if self.rows == 1 or not flat or not often or not in_twos(source, index):
+        if self.rows == 1 or len(axes) < 2 or not often or not in_twos(source, index):
             return None
         sizes = [axis.pad for axis in axes]
         for held in self.kernel.held:

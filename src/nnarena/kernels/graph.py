@@ -29,10 +29,3 @@ def unreached(graph: Graph, roots: set[Node]) -> set[Node]:
         if any(arg in reached for arg in node.all_input_nodes):
             reached.add(node)
     return {node for node in graph.nodes if node not in reached and node.op != "output"}
-
-
-def unshaped(node: Node) -> Node:
-    """The node that this is a view or a copy of, with the same numbers in the same order."""
-    while name_of(node) in ("view", "_unsafe_view", "reshape", "clone"):
-        node = node.args[0]  # type: ignore[assignment]
-    return node

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import name_of, shape_of, unshaped
+from nnarena.kernels.graph import name_of, shape_of
 from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
 
@@ -106,7 +106,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     heavy = weights >= HEAVY
     meet = "bmm" in names  # matrices that meet each other
     # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
-    singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet and not _is_factor(traced) else 1
+    singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet else 1
     if meet:
         if heavy:  # few warps seldom wait for each other, and all read the same weights
             back = 4 if sequences >= MANY else 8
@@ -115,7 +115,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64)
     elif sequences >= VERY_MANY:
         return Plan(rows=16, warps=4, precision=precision, most=64)
-    if weights < LIGHT:  # a warp has room for them, and never waits for another
+    if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
     warps = 4 if weights < 17_000 else 8
     return Plan(rows=1, warps=warps, precision=precision, save=16, singles=singles, singles_back=1)
@@ -134,12 +134,6 @@ def _rows_that_meet_weights(node: Node, traced: Traced) -> int:
     while isinstance(right, Node) and name_of(right) in ("t", "transpose", "permute"):
         right = right.args[0]
     return shape_of(left)[0] if right in traced.constants and shape_of(left)[0] > 1 else 0
-
-
-def _is_factor(traced: Traced) -> bool:
-    """Whether a part of the state is multiplied by weights as a whole, in whatever shape."""
-    left = (node.args[-2] for node in traced.graph.nodes if name_of(node) in ("mm", "addmm"))
-    return any(unshaped(node) in traced.state for node in left if isinstance(node, Node))
 
 
 def warps_for(tiles: Iterable[Tile], rows: int, most: int) -> int:

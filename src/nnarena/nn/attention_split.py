@@ -31,7 +31,7 @@ class Constants(NamedTuple):
     weights: Tensor | None  # (h, j), what Ĉ is multiplied by
     values: Tensor | None  # (h, j, j), W_v
     norm: tuple[Tensor, Tensor] | None  # (h, j) each, if the step needs it
-    gates: Tensor | None  # (H, 3H), U_g
+    gates: Tensor | None  # (h, j, 3j), U_g
 
 
 class AttentionSplit(Recurrent):
@@ -75,10 +75,10 @@ class AttentionSplit(Recurrent):
     Beyond the thesis, what its authors expect to be better:
 
     `gated=True` (printed only) puts an LSTM's memory M between the sum and the norm; the state is (Ĉ, M):
-        g_i, g_f, g_o = split(W_g X_i + U_g Ĉ + b_g)
-        M ← σ(g_f) ⊙ M + σ(g_i) ⊙ (X_i + C_i)
-        Y_i = σ(g_o) ⊙ GELU(LN(M)),   Ĉ ← SELU(Y_i)
-    With gates that are open, open and shut it is the layer without.
+        p_a, f_a, o_a = σ(split(X_ia W_ga + Ĉ_a U_ga + b_ga))       of every head a, from its own partition
+        M ← f ⊙ M + p ⊙ (X_i + C_i)
+        Y_i = o ⊙ GELU(LN(M)),   Ĉ ← SELU(Y_i)
+    With p and o open and f shut it is the layer without gates.
 
     `attention="dot_product"` puts attention in place of A. Head a of the input asks all partitions b of the memory,
     with weights (j, j) of its own:
@@ -130,8 +130,8 @@ class AttentionSplit(Recurrent):
         self.weight_hh = parameter(heads, heads) if reads_hidden else None
         self.weight_cell = parameter(heads, units) if attention == "fixed" else None
         self.weight_attention = parameter(3, heads, units, units) if attention == "dot_product" else None
-        self.gates = Linear(hidden_size, 3 * hidden_size, device=device, dtype=dtype) if gated else None
-        self.weight_gates = parameter(3 * hidden_size, hidden_size) if gated else None
+        self.weight_gates = parameter(2, heads, units, 3 * units) if gated else None
+        self.bias_gates = parameter(heads, 3 * units) if gated else None
         self.norms = nn.ModuleDict(
             {name: nn.LayerNorm(size, EPSILON, device=device, dtype=dtype) for name, size in norms.items() if size}
         )
@@ -147,12 +147,13 @@ class AttentionSplit(Recurrent):
             nn.init.normal_(self.weight_cell, std=math.sqrt(2 / self.hidden_size))
         if self.weight_attention is not None:
             nn.init.uniform_(self.weight_attention, -math.sqrt(3 / self.units), math.sqrt(3 / self.units))
-        if self.gates is not None and self.weight_gates is not None:
-            glorot_(self.gates.weight)
-            orthogonal_(self.weight_gates)
+        if self.weight_gates is not None and self.bias_gates is not None:
+            for of_input, of_memory in zip(*self.weight_gates.detach(), strict=True):
+                glorot_(of_input)
+                orthogonal_(of_memory.t())
             with torch.no_grad():
-                self.gates.bias.zero_()
-                self.gates.bias[self.hidden_size : 2 * self.hidden_size] = 1
+                self.bias_gates.zero_()
+                self.bias_gates[:, self.units : 2 * self.units] = 1
         for norm in self.norms.values():
             norm.reset_parameters()  # type: ignore[operator]
         self.output.reset_parameters()
@@ -221,7 +222,7 @@ class AttentionSplit(Recurrent):
             weights=weights,
             values=None if self.weight_attention is None else self.weight_attention[2],
             norm=norm,  # type: ignore[arg-type]
-            gates=None if self.weight_gates is None else self.weight_gates.t(),
+            gates=None if self.weight_gates is None else self.weight_gates[1],
         )
 
     def _given(self) -> tuple[str, ...]:
@@ -245,8 +246,8 @@ class AttentionSplit(Recurrent):
         else:
             encoded = self._normed("input", self._parted(encoded), gelu=True)
         parts = [encoded]
-        if self.gates is not None:
-            parts.append(self.gates(encoded.flatten(2)).unflatten(-1, (3, self.heads, self.units)))
+        if self.weight_gates is not None:
+            parts.append(torch.einsum("bthj,hjk->bthk", encoded, self.weight_gates[0]) + self.bias_gates)
         if self.weight_attention is not None:
             asked = self.weight_attention[0] @ self.weight_attention[1].mT / math.sqrt(self.units)
             parts.append(torch.einsum("bthj,hjk->bthk", encoded, asked))
@@ -278,10 +279,9 @@ class AttentionSplit(Recurrent):
         if kept is None:
             shown = F.gelu(_norm(total, constants.norm))
             return F.selu(shown), shown
-        gates = given["gates"] + (past.flatten(1) @ constants.gates).view_as(given["gates"])
-        i, f, o = gates.sigmoid().unbind(1)
-        kept = f * kept + i * total
-        shown = o * F.gelu(_norm(kept, constants.norm))
+        take, keep, show = (given["gates"] + _of_each(past, constants.gates)).sigmoid().chunk(3, -1)
+        kept = keep * kept + take * total
+        shown = show * F.gelu(_norm(kept, constants.norm))
         return (F.selu(shown), kept), shown
 
     def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
@@ -318,8 +318,13 @@ def _context(constants: Constants, given: dict[str, Tensor], past: Tensor) -> Te
         context = F.gelu(constants.weights * past)  # type: ignore[operator]
     else:
         mixed = (given["query"] @ past.mT).softmax(-1) @ past
-        context = F.gelu((mixed.unsqueeze(2) @ constants.values).squeeze(2))
+        context = F.gelu(_of_each(mixed, constants.values))
     return context * given["keep_after"] if "keep_after" in given else context
+
+
+def _of_each(parts: Tensor, weights: Any) -> Tensor:
+    """(B, h, j), (h, j, k) → (B, h, k): every partition times the matrix of its head."""
+    return (parts.unsqueeze(2) @ weights).squeeze(2)
 
 
 def _norm(x: Tensor, norm: tuple[Tensor, Tensor]) -> Tensor:
