@@ -36,7 +36,7 @@ def rows(*names, **options):
 
 
 def test_every_model_is_measured_and_has_its_published_figure():
-    assert set(recurrence.PUBLISHED) == set(MODELS)
+    assert set(recurrence.PUBLISHED) == set(MODELS) - {"attention_split"}  # of which nobody published one
     assert set(choose([])) == {*MODELS, *peers.PEERS}
     with pytest.raises(UnknownName, match="did you mean 'gru'"):
         choose(["grru"])

@@ -17,6 +17,7 @@ from nnarena.nn import (
     LTC,
     NCP,
     ODELSTM,
+    AttentionSplit,
     ExpUnitaryRNN,
     FullyConnected,
     MemoryAugmentedTransformer,
@@ -43,6 +44,10 @@ CELLS = {
     "exp_unitary": lambda **more: ExpUnitaryRNN(3, 9, trainable_initial_state=True, **more),
     "memory_cell": lambda **more: MemoryCell(**more),
     "dnc": lambda **more: DNC(3, 2, hidden_size=18, slots=5, width=3, reads=2, **more),
+    "attention_split": lambda **more: AttentionSplit(6, 18, 3, **more),
+    "attention_split released": lambda **more: AttentionSplit(6, 18, 3, variant="released", **more),
+    "attention_split gated": lambda **more: AttentionSplit(6, 18, 3, gated=True, **more),
+    "attention_split dot_product": lambda **more: AttentionSplit(6, 18, 3, attention="dot_product", **more),
     "memory_transformer": lambda **more: MemoryAugmentedTransformer(
         3, 2, rows=4, columns=5, d_model=16, nhead=2, dim_feedforward=18, **more
     ),

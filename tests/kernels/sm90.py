@@ -37,6 +37,11 @@ KERNELS = ("backward", "forward", "inference")
 CELLS = {
     "memory_augmented_transformer": ("memory_augmented_transformer", "layer", "add"),  # the longest to compile first
     "dnc": ("differentiable_neural_computer", "layer", "add"),
+    "attention_split 4": ("attention_split", "layer.first", "add"),
+    "attention_split": ("attention_split", "layer.second", "add"),
+    "attention_split released": ("attention_split[variant=released]", "layer.second", "add"),
+    "attention_split gated": ("attention_split[gated=true,hidden_size=64]", "layer.second", "add"),
+    "attention_split dot_product": ("attention_split[attention=dot_product,hidden_size=64]", "layer.second", "add"),
     "ct_rnn": ("ct_rnn", "layer", "add"),
     "lstm": ("lstm", "layer", "add"),
     "gru": ("gru", "layer", "add"),
@@ -159,14 +164,15 @@ def _usage(cubin: bytes) -> dict[str, int]:
 
 
 def others() -> dict[str, dict[str, int]]:
-    """What kernels take that belong to no cell: gradients of weights, and steps of optimizers."""
+    """What kernels take that belong to no cell: gradients of weights, norms of short rows, and steps of optimizers."""
     from triton import compile as compile_for
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import gemm, projected
+    from nnarena.kernels import gemm, norm, projected
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
+    rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
     )
@@ -175,6 +181,8 @@ def others() -> dict[str, dict[str, int]]:
     jobs: list[tuple[str, Any, dict[str, Any], int]] = [
         ("products", gemm.outer_products, {**sizes, "precision": "bf16x6"}, 8),
         ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
+        ("norm", norm.forward, rows, 4),
+        ("norm, back", norm.backward, rows, 4),
         ("measure, orthadam", projected.measure, {**adam, "EPS_INSIDE": True}, 4),
         ("measure, adamp", projected.measure, {**adam, "BY_GRADIENT": True, "NESTEROV": True, "AMSGRAD": True}, 4),
         ("measure, sgdp", projected.measure, {**adam, "ADAM": False, "BY_GRADIENT": True}, 4),
@@ -207,9 +215,10 @@ def _is_even(name: str, types: dict[str, str]) -> bool:
 def _type_of_other(name: str) -> str:
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
-    if name in ("left", "right", "found", "sums", "verdicts"):
+    rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
+    if name in ("left", "right", "found", "sums", "verdicts", *rows):
         return "*fp32"
-    whole = ("pieces", "length", "share", "many", "most")
+    whole = ("pieces", "length", "share", "many", "most", "rows")
     return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"
 
 

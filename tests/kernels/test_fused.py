@@ -53,7 +53,8 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
         assert_near(gradients[part], slopes[part], part, tolerance)
     plans = {kernel_plan.rows for loop in recurrence._loops.values() if loop for kernel_plan in loop.kernels}
     # four rows a sample of the memory transformer: sixteen of them are 64
-    assert (16 in plans) == (name == "memory_transformer" or (mapping > 3 and name != "dnc"))
+    alone = ("dnc", "attention_split gated", "attention_split dot_product")  # matrices of a sample meet each other
+    assert (16 in plans) == (name == "memory_transformer" or (mapping > 3 and name not in alone))
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -163,7 +163,8 @@ def other_values(option: Option) -> list[Value]:
     if isinstance(option.default, bool):
         return [not option.default]
     if isinstance(option.default, (int, float)):
-        return [type(option.default)(option.default * 2 if isinstance(option.default, int) else option.default / 2)]
+        new = option.default * 2 if isinstance(option.default, int) else option.default / 2 or 0.5
+        return [type(option.default)(new)]
     words = re.findall(r'"(\w+)"|\'(\w+)\'', option.annotation)
     return [next(word for pair in words for word in pair if word and word != option.default)]
 

@@ -8,6 +8,7 @@ thousands of sequences.
 Where a sample is itself a matrix, such as the tokens of a memory, a block is the rows of a few samples one below the
 other, and a warp has one sample. Where matrices of a sample meet each other (the slots and links of an addressed
 memory), threads would wait for each other most of the time: many samples have a warp each, and read the weights anew.
+Where nothing is multiplied by a matrix at all, every sample has a warp, or as many as its numbers keep busy.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ HEAVY = 8_192  # weights
 LIGHT = 4_096
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
-VERY_MANY = 4_096  # from which on it pays for every cell
+VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
+FILLED = 32  # numbers of a state that fill a warp
+EACH = 256  # and so many that keep it busy
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,12 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         rows = max(1, min(16, together // tokens))
         warps = min(8, max(4, rows * tokens // 16))
         return Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
+    names = {name_of(node) for node in traced.graph.nodes}
+    numbers = sum(math.prod(shape) for shape in signature.state)
+    if not names & {"mm", "addmm", "bmm"} and numbers >= FILLED:  # nothing that a block of samples would share
+        return Plan(rows=1, warps=max(1, min(8, power_of_two(numbers) // EACH)), precision=precision)
     heavy = weights >= HEAVY
-    meet = any(name_of(node) == "bmm" for node in traced.graph.nodes)  # matrices that meet each other
+    meet = "bmm" in names  # matrices that meet each other
     # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
     singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet else 1
     if meet:
@@ -108,7 +115,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64)
     elif sequences >= VERY_MANY:
         return Plan(rows=16, warps=4, precision=precision, most=64)
-    if weights < LIGHT:  # a warp has room for them, and never waits for another
+    if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
     warps = 4 if weights < 17_000 else 8
     return Plan(rows=1, warps=warps, precision=precision, save=16, singles=singles, singles_back=1)

@@ -275,7 +275,12 @@ class Program:
             columns = tuple(axis for axis in right.axes if axis not in inner)
             whole = all(axis in left.axes and axis in right.axes for axis in inner)
             for axis in rows:
-                if axis in columns and axis is not self.batch and whole and padded(inner) >= 16:
+                if (
+                    axis in columns
+                    and axis is not self.batch
+                    and whole
+                    and self._pays_apart(axis, rows, inner, columns)
+                ):
                     raise Straddle(axis, 1)  # one product for each of what both sides share, such as heads
             if whole and self.batch in rows and self.batch in columns:
                 batched = self._product_of_each(left, right, inner)
@@ -298,6 +303,12 @@ class Program:
                     return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
         left, right = self._lying(left, inner), self._lying(right, inner)
         return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
+
+    def _pays_apart(self, axis: Axis, *groups: tuple[Axis, ...]) -> bool:
+        """Whether the matrix units might do a product for each of what both sides share. One sample may be too small."""
+        if self.batch.size > 1:
+            return padded(groups[1]) >= 16
+        return all(padded(tuple(other for other in group if other is not axis)) >= 16 for group in groups)
 
     def _product_of_each(self, left: Ref, right: Ref, inner: tuple[Axis, ...]) -> Ref | None:
         """A product for every sample of a block, where both sides are its own and large enough for the matrix units."""

@@ -1,5 +1,6 @@
 """Layers and architectures, one file each; every one works alone as an ordinary torch module."""
 
+from nnarena.nn.attention_split import AttentionSplit
 from nnarena.nn.attention_wise import AttentionWise1d, AttentionWise2d
 from nnarena.nn.attention_wise_net import AttentionWiseNet
 from nnarena.nn.control_vgg import ControlNet
@@ -30,6 +31,7 @@ __all__ = [
     "LTC",
     "NCP",
     "ODELSTM",
+    "AttentionSplit",
     "AttentionWise1d",
     "AttentionWise2d",
     "AttentionWiseNet",

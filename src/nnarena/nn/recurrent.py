@@ -73,6 +73,13 @@ class Recurrent(nn.Module):
         return None
 
     def forward(self, x: Tensor, state: State | None = None, timespans: Tensor | None = None) -> tuple[Tensor, State]:
+        x, state, timespans = self.ready(x, state, timespans)
+        done = self.native(x, state) if self._takes_native(x) else None
+        output, state = done or self._loop(x, state, timespans)
+        return (output if self.batch_first else output.transpose(0, 1)), state
+
+    def ready(self, x: Tensor, state: State | None, timespans: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
+        """What a call is given, found to fit: batch first, and with a state."""
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             layout = "(batch, time, " if self.batch_first else "(time, batch, "
             raise ValueError(f"{type(self).__name__} reads {layout}{self.input_size}), not {tuple(x.shape)}.")
@@ -84,9 +91,7 @@ class Recurrent(nn.Module):
         if state is None:
             state = self.initial_state(x.shape[0], x)
         self._check_state(state, x)
-        done = self.native(x, state) if self._takes_native(x) else None
-        output, state = done or self._loop(x, state, timespans)
-        return (output if self.batch_first else output.transpose(0, 1)), state
+        return x, state, timespans
 
     def _takes_native(self, x: Tensor) -> bool:
         """torch's kernels cannot be mapped over a population, and are slower than compiled chunks that are worth it."""

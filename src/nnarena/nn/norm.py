@@ -1,0 +1,28 @@
+"""Layer norms: torch's, but on a GPU those of many short rows, with their GELU, in one pass."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nnarena.kernels.recurrence import can_fuse
+from nnarena.nn.linear import ROWS
+
+SHORT = 128  # numbers of a row, up to which a program of its own is too much for it
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, epsilon: float = 1e-5, *, gelu: bool = False, fused: bool = True
+) -> Tensor:
+    """`torch.nn.functional.layer_norm` over the last dimension, and GELU of it if asked for.
+
+    What is fused has no second derivative.
+    """
+    short = x.shape[-1] <= SHORT and x.shape[:-1].numel() >= ROWS
+    if fused and short and can_fuse(x) and not torch.is_autocast_enabled("cuda"):
+        from nnarena.kernels.norm import row_norm
+
+        return row_norm(x, weight, bias, epsilon, gelu)
+    normed = F.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
+    return F.gelu(normed) if gelu else normed
