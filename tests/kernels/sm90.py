@@ -164,12 +164,12 @@ def _usage(cubin: bytes) -> dict[str, int]:
 
 
 def others() -> dict[str, dict[str, int]]:
-    """What kernels take that belong to no cell: gradients of weights, norms of short rows, and steps of optimizers."""
+    """What kernels take that belong to no cell: gradients of weights, norms, element-wise attention, optimizers."""
     from triton import compile as compile_for
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import gemm, norm, projected
+    from nnarena.kernels import axial, gemm, norm, projected
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
@@ -188,6 +188,11 @@ def others() -> dict[str, dict[str, int]]:
         ("measure, sgdp", projected.measure, {**adam, "ADAM": False, "BY_GRADIENT": True}, 4),
         *((f"judge, {view}", projected.judge, {**tests, "VIEW": view}, 4) for view in ("tensor", "channel", "both")),
         ("move", projected.move, adam, 4),
+        *(
+            (f"{kernel.__name__}, {side}×{side}{', biases' * bias}", kernel, _of_images(side, bias), warps)
+            for kernel in (axial.measure, axial.attend, axial.pulled, axial.to_images, axial.to_weights)
+            for side, warps, bias in ((28, 4, False), (28, 4, True), (32, 4, False), (64, 16, True))
+        ),
     ]
     found = {}
     for name, function, constants, warps in jobs:
@@ -207,6 +212,14 @@ def others() -> dict[str, dict[str, int]]:
     return found
 
 
+def _of_images(side: int, bias: bool) -> dict[str, Any]:
+    """What kernels of element-wise attention are told of images of one channel."""
+    padded = 1 << (side - 1).bit_length()
+    absent = {} if bias else {"bx": None, "by": None}
+    sizes = {"H": side, "W": side, "HP": padded, "WP": padded}
+    return {"C": 1, **sizes, "BIAS": bias, "TRAINING": True, **absent}
+
+
 def _is_even(name: str, types: dict[str, str]) -> bool:
     """Whether Triton knows it to be a multiple of 16: addresses, and strides of most layers."""
     return types[name].startswith("*") or name.startswith(("left_", "right_"))
@@ -215,10 +228,24 @@ def _is_even(name: str, types: dict[str, str]) -> bool:
 def _type_of_other(name: str) -> str:
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
-    rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
-    if name in ("left", "right", "found", "sums", "verdicts", *rows):
+    numbers = (
+        "left",
+        "right",
+        "found",
+        "sums",
+        "verdicts",
+        "x",
+        "y",
+        "weight",
+        "bias",
+        "pull",
+        "dx",
+        "dweight",
+        "dbias",
+    )
+    if name in (*numbers, "wx", "wy", "bx", "by", "moments", "stats", "out"):
         return "*fp32"
-    whole = ("pieces", "length", "share", "many", "most", "rows")
+    whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads")
     return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"
 
 

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from nnarena.kernels.recurrence import can_fuse
+
 STD = 0.02  # of all start values in the paper
+LARGEST = 64  # pixels a side of images that kernels hold as a whole
 
 
 class Heads(nn.Module):
@@ -138,10 +141,15 @@ class AttentionWise2d(nn.Module):
         draw_(self.conv)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.stages(x).output
+        self._check(x)
+        if not self._can_fuse(x):
+            return self.stages(x).output
+        h = self.conv(self._attended(x))
+        h = h + x if self.skip else h
+        return (h if self.norm is None else self.norm(h)).relu()
 
     def stages(self, x: Tensor) -> Stages:
-        """All that happens on the way."""
+        """All that happens on the way: the definition. On a GPU `forward` computes the same without most of these."""
         self._check(x)
         rows, columns = self.attention.softmaxes(x)
         relevance = rows * columns
@@ -153,6 +161,31 @@ class AttentionWise2d(nn.Module):
         return Stages(
             rows, columns, relevance, attended, convolved, summed, normed, (summed if normed is None else normed).relu()
         )
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        """Whether kernels do what lies before the convolution: in float32, on a GPU, for images that are not large."""
+        scale, weight = self.scale, self.attention.weight_x
+        usual = scale.momentum is not None and scale.running_mean is not None
+        small = max(x.shape[2:]) <= LARGEST and x.shape[0] * x.shape[2] * x.shape[3] > 1
+        plain = weight.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
+        return can_fuse(x) and usual and small and plain
+
+    def _attended(self, x: Tensor) -> Tensor:
+        """What goes into the convolution. The norm's statistics move as `BatchNorm2d` moves them."""
+        from nnarena.kernels.relevance import Rule, attended
+
+        heads, scale = self.attention, self.scale
+        assert scale.running_mean is not None and scale.running_var is not None and scale.momentum is not None
+        moments = None if scale.training else torch.stack([scale.running_mean, scale.running_var])
+        weights = heads.weight_x, heads.weight_y, heads.bias_x, heads.bias_y
+        out, stats = attended(x, weights, moments, Rule(heads.temperature, scale.eps))
+        if scale.training:
+            assert scale.num_batches_tracked is not None
+            with torch.no_grad():
+                for running, new in ((scale.running_mean, stats[0]), (scale.running_var, stats[1])):
+                    running.mul_(1 - scale.momentum).add_(new, alpha=scale.momentum)
+                scale.num_batches_tracked.add_(1)
+        return out
 
     def _check(self, x: Tensor) -> None:
         if x.dim() != 4 or tuple(x.shape[1:]) != self.size:
