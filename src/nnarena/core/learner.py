@@ -76,7 +76,7 @@ class Learner(ABC):
         return {}
 
     def renew(self) -> None:
-        """A learning rate has changed: what was recorded with the old one is recorded anew."""
+        """Optimizers have another learning rate or state than before: what was recorded of them is recorded anew."""
 
     def close(self) -> None:
         """Let go of everything outside of torch."""

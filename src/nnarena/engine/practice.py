@@ -99,7 +99,9 @@ class Practitioner(Member):
 
     def load(self, path: Path) -> dict[str, Tensor]:
         try:
-            return load_checkpoint(path, self.ready.state, self.schedule, self.learner)
+            best = load_checkpoint(path, self.ready.state, self.schedule, self.learner)
+            self.learner.renew()
+            return best
         except Exception:
             self.make_ready(self.log)  # which may have been changed half
             raise

@@ -16,10 +16,11 @@ from torch.optim import Optimizer
 from nnarena.core.errors import BadOption
 from nnarena.core.learner import Learner, Means, Work
 from nnarena.core.seeds import derive
+from nnarena.rl.critics import make_critics
 from nnarena.rl.encoder import make_encoder
 from nnarena.rl.envs import Environments
 from nnarena.rl.replay import Replay
-from nnarena.rl.sac import SAC, Batch, make_critics, split, squashed
+from nnarena.rl.sac import SAC, Batch, split, squashed
 
 REHEARSAL = 20  # steps that a plan is made from
 
@@ -115,6 +116,7 @@ class Agent(Learner):
         self.renew()
 
     def renew(self) -> None:
+        self.sac.renew()
         self.update = self.means.repeat(self._update)
 
     def practise(self, go_on: Work) -> dict[str, float]:
@@ -216,14 +218,20 @@ class Agent(Learner):
     def _update(self) -> None:
         settings, replay = self.settings, self.replay
         time, env = replay.draw(self.means.batch_size)
-        reward, discount, last = replay.returns(time, env, settings.n_step, settings.gamma)
+        first = replay.take(time, env)
+        if settings.n_step == 1:
+            last, end = time, first
+            reward, discount = first["reward"][:, 0], settings.gamma * (1 - first["terminated"][:, 0])
+        else:
+            reward, discount, last = replay.returns(time, env, settings.n_step, settings.gamma)
+            end = replay.take(last, env)
         self.sac.update(
             Batch(
-                observation=replay.at("observation", time, env),
-                action=replay.at("action", time, env),
+                observation=first["observation"],
+                action=first["action"],
                 reward=reward,
                 discount=discount,
-                following=replay.at("following", last, env),
+                following=end["following"],
                 inputs=self.encoder.inputs(replay, time, env),
                 next_inputs=self.encoder.inputs(replay, last, env, following=True),
             )

@@ -17,7 +17,14 @@ from nnarena.core.errors import BadOption
 
 
 class Replay:
-    """The last `capacity` transitions. `terminated` is an end by the task itself, `over` any end of an episode."""
+    """The last `capacity` transitions.
+
+    observation, action, reward, following   s, a, r, s'
+    terminated                               1 where the episode was over by itself
+    over                                     whether it was over, by itself or by a limit of time
+    age                                      how many steps of the episode came before
+    state                                    what a recurrent actor carried before it saw s
+    """
 
     def __init__(
         self,
@@ -34,19 +41,16 @@ class Replay:
             raise BadOption(f"A buffer of {capacity} must be a multiple of {envs} environments, and hold some windows.")
         self.rows, self.envs, self.frames, self.device = capacity // envs, envs, frames, device
 
-        def ring(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(self.rows, envs, *shape, dtype=dtype, device=device)
-
+        widths = {"observation": observation, "action": actions, "reward": 1, "following": observation}
+        self.widths = widths | {"terminated": 1, "state": state}
+        self.packed = torch.zeros(self.rows, envs, sum(self.widths.values()), device=device)
+        parts = self.packed.split(list(self.widths.values()), -1)
         self.kept = {
-            "observation": ring(observation),
-            "action": ring(actions),
-            "reward": ring(),
-            "following": ring(observation),
-            "terminated": ring(dtype=torch.bool),
-            "over": ring(dtype=torch.bool),
-            "age": ring(dtype=torch.int64),
-            "state": ring(state),
+            name: part[..., 0] if name in ("reward", "terminated") else part
+            for name, part in zip(self.widths, parts, strict=True)
         }
+        self.kept["over"] = torch.zeros(self.rows, envs, dtype=torch.bool, device=device)
+        self.kept["age"] = torch.zeros(self.rows, envs, dtype=torch.int64, device=device)
         self.place = self.filled = 0
         self.span = torch.zeros(3, dtype=torch.int64, device=device)  # the row of time 0, the first and the end of times
 
@@ -78,6 +82,12 @@ class Replay:
         _, first, end = self.span.unbind()
         return first + (chance[0] * (end - first)).long(), (chance[1] * self.envs).long()
 
+    def take(self, time: Tensor, env: Tensor) -> dict[str, Tensor]:
+        """All that was kept of some transitions (B, …) but how old their episodes were, by one look into the memory."""
+        place = (self.span[0] + time) % self.rows * self.envs + env
+        parts = self.packed.flatten(0, 1).index_select(0, place).split(list(self.widths.values()), 1)
+        return dict(zip(self.widths, parts, strict=True))
+
     def at(self, name: str, time: Tensor, env: Tensor) -> Tensor:
         """What was kept under a name at some times (B, …) in environments of the same shape."""
         return self.kept[name][(self.span[0] + time) % self.rows, env]
@@ -95,8 +105,8 @@ class Replay:
             now = torch.where(there, time + step, last)
             total = total + torch.where(there, gamma**step * self.at("reward", now, env), 0.0)
             last, going = now, there & ~self.at("over", now, env)
-        factor = gamma ** (last - time + 1).to(total.dtype) if steps > 1 else total.new_full((), gamma)
-        return total, factor * ~self.at("terminated", last, env), last
+        factor = gamma ** (last - time + 1).to(total.dtype)
+        return total, factor * (1 - self.at("terminated", last, env)), last
 
     def window(self, time: Tensor, env: Tensor, following: bool = False) -> Tensor:
         """The last K frames (B, K, F) at a time, or after it. Before an episode's first frame there is only this one."""

@@ -28,8 +28,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nnarena.optim.lean import stepper
+from nnarena.rl.critics import ask_critics
+
 LOG_STD = (-20.0, 2.0)  # between which log σ is kept
-CRITICS = 2
 Moments = Callable[..., Tensor]
 
 
@@ -73,27 +75,6 @@ def squashed(moments: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return u.tanh(), (normal - correction).sum(-1)
 
 
-def make_critics(inputs: int, hidden: int, device: torch.device | None = None) -> list[Tensor]:
-    """Weights and biases of two networks inputs → H → H → 1, side by side in the first dimension.
-
-    Start values are uniform in ±1/√inputs of each layer, torch's usual.
-    """
-    tensors = []
-    for rows, columns in ((inputs, hidden), (hidden, hidden), (hidden, 1)):
-        for shape in ((CRITICS, rows, columns), (CRITICS, 1, columns)):
-            tensors.append(torch.empty(shape).uniform_(-(rows**-0.5), rows**-0.5).to(device).requires_grad_())
-    return tensors
-
-
-def ask_critics(critics: Sequence[Tensor], observation: Tensor, action: Tensor) -> Tensor:
-    """Q₁ and Q₂ (2, B)."""
-    W1, b1, W2, b2, W3, b3 = critics
-    x = torch.cat([observation, action], -1).expand(CRITICS, -1, -1)
-    x = torch.baddbmm(b1, x, W1).relu()
-    x = torch.baddbmm(b2, x, W2).relu()
-    return torch.baddbmm(b3, x, W3)[..., 0]
-
-
 class SAC:
     """Networks, temperature and optimizers, and one update of all of them.
 
@@ -122,7 +103,14 @@ class SAC:
         # By Adam whatever the optimizer: one that removes the part along a weight would leave a single number still.
         self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr, fused=True, capturable=like.is_cuda)
         self.actions, self.tau = actions, tau
+        self.renew()
         self.losses = like.new_zeros(3, dtype=torch.float64)  # sums of L_Q, L_π and −log π
+
+    def renew(self) -> None:
+        """After a state was loaded into the optimizers, or their settings changed."""
+        self.move_actor = stepper(self.optimizer, self.params)
+        self.move_critics = stepper(self.critics_optimizer, self.critics)
+        self.move_alpha = stepper(self.alpha_optimizer, [self.log_alpha])
 
     def noise_like(self, action: Tensor) -> Tensor:
         return torch.randn_like(action)
@@ -131,14 +119,13 @@ class SAC:
         """One step of the temperature, of the critics, of the actor, and of the targets after the critics."""
         alpha = self.log_alpha.detach().exp()
         action, log_prob = squashed(self.actor(*batch.inputs), self.noise_like(batch.action))
-        self.log_alpha.grad = self.actions - log_prob.detach().mean()
-        self.alpha_optimizer.step()
+        self.move_alpha([self.actions - log_prob.detach().mean()])
 
         critic_loss = self.critic_loss(batch, alpha)
-        _descend(critic_loss, self.critics, self.critics_optimizer)
+        self.move_critics(torch.autograd.grad(critic_loss, self.critics))
 
-        actor_loss = (alpha * log_prob - ask_critics(self.frozen, batch.observation, action).amin(0)).mean()
-        _descend(actor_loss, self.params, self.optimizer)
+        actor_loss = (alpha * log_prob - _least(self.frozen, batch.observation, action)).mean()
+        self.move_actor(torch.autograd.grad(actor_loss, self.params, allow_unused=True))
 
         with torch.no_grad():
             torch._foreach_lerp_(self.targets, self.frozen, self.tau)
@@ -147,7 +134,7 @@ class SAC:
     def critic_loss(self, batch: Batch, alpha: Tensor) -> Tensor:
         with torch.no_grad():
             action, log_prob = squashed(self.actor(*batch.next_inputs), self.noise_like(batch.action))
-            value = ask_critics(self.targets, batch.following, action).amin(0) - alpha * log_prob
+            value = _least(self.targets, batch.following, action) - alpha * log_prob
             target = batch.reward + batch.discount * value
         error = ask_critics(self.critics, batch.observation, batch.action) - target
         return 0.5 * error.square().mean(1).sum()
@@ -159,7 +146,7 @@ class SAC:
         return {**named, "log_alpha": self.log_alpha.detach()}
 
 
-def _descend(loss: Tensor, params: Sequence[Tensor], optimizer: Optimizer) -> None:
-    for param, gradient in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
-        param.grad = gradient
-    optimizer.step()
+def _least(critics: Sequence[Tensor], observation: Tensor, action: Tensor) -> Tensor:
+    """min_i Q_i (B,)"""
+    first, second = ask_critics(critics, observation, action)
+    return torch.minimum(first, second)
