@@ -56,17 +56,14 @@ def _adam(optimizer: Optimizer, params: list[Tensor]) -> Descend:
             if all(param in optimizer.state for param in params):
                 kept.update(_states(optimizer, params))
             return
-        count = kept["step"]
-        torch._foreach_add_(count[:1], 1)
-        update(params, gradients, kept["exp_avg"], kept["exp_avg_sq"], kept["max_exp_avg_sq"], count, **settings)
+        torch._foreach_add_(kept["step"], 1)
+        update(params, gradients, kept["exp_avg"], kept["exp_avg_sq"], kept["max_exp_avg_sq"], kept["step"], **settings)
 
     return step
 
 
 def _states(optimizer: Optimizer, params: list[Tensor]) -> dict[str, list[Tensor]]:
-    """The states of all tensors as lists. All have taken equally many steps, so one counter serves them all."""
+    """The states of all tensors as lists, by name."""
     states = [optimizer.state[param] for param in params]
-    for state in states:
-        state["step"] = states[0]["step"]
     names = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
     return {name: [state[name] for state in states if name in state] for name in names}

@@ -20,7 +20,7 @@ from nnarena.rl.critics import make_critics
 from nnarena.rl.encoder import make_encoder
 from nnarena.rl.envs import Environments
 from nnarena.rl.replay import Replay
-from nnarena.rl.sac import SAC, Batch, split, squashed
+from nnarena.rl.sac import SAC, Batch, split
 
 REHEARSAL = 20  # steps that a plan is made from
 
@@ -124,7 +124,7 @@ class Agent(Learner):
         updates = 0
         observation = self.envs.seed(derive(self.means.seed, "practice", self.taken))
         fresh = np.ones(len(self.envs), bool)
-        age = torch.zeros(len(self.envs), dtype=torch.int64)
+        age = np.zeros(len(self.envs), np.int64)
         memory = self.encoder.begin(self._tensor(observation))
         for _ in range(self.steps // len(self.envs)):
             go_on()
@@ -136,16 +136,16 @@ class Agent(Learner):
             self.replay.add(
                 observation=seen,
                 action=action,
-                reward=torch.from_numpy(step.reward),
-                following=torch.from_numpy(step.following),
-                terminated=torch.from_numpy(step.terminated),
-                over=torch.from_numpy(step.over),
-                age=age,
+                reward=self._tensor(step.reward),
+                following=self._tensor(step.following),
+                terminated=self._tensor(step.terminated.astype(np.float32)),
+                over=self._tensor(step.over),
+                age=self._tensor(age),
                 state=state,
             )
             total += float(step.reward.sum())
             self.taken += len(self.envs)
-            age = torch.where(torch.from_numpy(step.over), 0, age + 1)
+            age = np.where(step.over, 0, age + 1)
             observation, fresh = step.following.copy(), step.over
             self.envs.begin(fresh, observation)
             if self.taken > self.settings.warm_up:
@@ -244,8 +244,8 @@ class Agent(Learner):
         moments, memory = self.encoder.step(memory, seen)
         if self.taken < self.settings.warm_up:
             return 2 * torch.rand(len(seen), self.sizes[1], device=seen.device) - 1, memory
-        noise = torch.randn(len(seen), self.sizes[1], device=seen.device)
-        return squashed(moments, noise)[0], memory
+        mean, log_std = split(moments)
+        return (mean + log_std.exp() * torch.randn_like(mean)).tanh(), memory
 
     @torch.no_grad()
     def _judge(self, part: str, act: object) -> dict[str, float]:

@@ -58,9 +58,11 @@ class Replay:
         return self.filled * self.envs
 
     def add(self, **step: Tensor) -> None:
-        """A step of all environments: every tensor (N, …)."""
-        for name, ring in self.kept.items():
-            ring[self.place].copy_(step[name])
+        """A step of all environments: every tensor (N, …), on the ring's device."""
+        parts = [step[name] if step[name].dim() == 2 else step[name][:, None] for name in self.widths]
+        torch.cat(parts, 1, out=self.packed[self.place])
+        self.kept["over"][self.place] = step["over"]
+        self.kept["age"][self.place] = step["age"]
         self.place = (self.place + 1) % self.rows
         self.filled = min(self.filled + 1, self.rows)
         self._look()
