@@ -228,22 +228,9 @@ def _is_even(name: str, types: dict[str, str]) -> bool:
 def _type_of_other(name: str) -> str:
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
-    numbers = (
-        "left",
-        "right",
-        "found",
-        "sums",
-        "verdicts",
-        "x",
-        "y",
-        "weight",
-        "bias",
-        "pull",
-        "dx",
-        "dweight",
-        "dbias",
-    )
-    if name in (*numbers, "wx", "wy", "bx", "by", "moments", "stats", "out"):
+    rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
+    maps = ("wx", "wy", "bx", "by", "moments", "stats", "out")
+    if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps):
         return "*fp32"
     whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads")
     return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"

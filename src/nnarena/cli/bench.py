@@ -145,6 +145,41 @@ def images(model: str, cpu: bool, seeds: int, as_json: bool) -> None:
     _print(table)
 
 
+@bench.command()
+@click.option("-t", "--task", default="halfcheetah", show_default=True, help="The environment.")
+@click.option("--cpu", is_flag=True, help="On the CPU, even where there is a GPU.")
+@click.option("--rounds", type=click.IntRange(1), default=30, show_default=True, help="Measurements of each.")
+@click.option("--learn", type=click.IntRange(0), default=0, help="Steps to learn before the returns are compared.")
+@click.option("--seeds", type=click.IntRange(1), default=2, show_default=True, help="Repetitions of that.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def control(task: str, cpu: bool, rounds: int, learn: int, seeds: int, as_json: bool) -> None:
+    """Steps a second of our soft actor-critic, beside stable-baselines3's with the same hyper-parameters.
+
+    Measured in turns, on one thread. With --learn, both are trained for so many steps and examined in the same episodes.
+
+    \b
+    nnarena bench control
+    nnarena bench control -t pendulum --learn 10000 --seeds 3
+    """
+    import torch
+
+    from nnarena.bench.control import choose, compare
+
+    name = choose(task)
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    tell = _teller()
+    rows = list(compare(name, device, rounds, learn, seeds, tell))
+    tell("")
+    if as_json:
+        _echo_json(rows, device, unit="stable-baselines3", task=name, learn=learn)
+        return
+    table = _table(f"Soft actor-critic on {name}", ["way", "steps a second", "ratio", f"return, {learn} steps", "note"])
+    for row in rows:
+        returns = ", ".join(f"{value:,.0f}" for value in row.returns)
+        table.add_row(row.way, _number(row.steps_per_second, ",.0f"), _number(row.ratio, ".2f"), returns, row.note)
+    _print(table)
+
+
 def _echo_json(rows: list[Any], device: Any, unit: str, **facts: int | str | None) -> None:
     import torch
 

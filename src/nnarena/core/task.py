@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,6 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nnarena.core.spec import Samples, TaskSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from nnarena.core.learner import Learner, Means
 
 
 class Task:
@@ -21,12 +28,17 @@ class Task:
 
     spec: TaskSpec
     noise: int = 0  # random numbers that `present` takes for every sample in training
+    practises: bool = False  # whether the model learns from what it does, by `learner`, and not from samples
 
     def check(self) -> None:
         """Raise DataError if something is missing to make the samples; asked before a study starts."""
 
     def samples(self, rng: np.random.Generator) -> Samples:
         """All data, before the split. Every random choice comes from `rng`."""
+        raise NotImplementedError
+
+    def learner(self, model: nn.Module, optimizer: Optimizer, means: Means) -> Learner:
+        """Who trains the model, in place of samples, if the task `practises`; `optimizer` is that of the model."""
         raise NotImplementedError
 
     def present(self, inputs: tuple[Tensor, ...], noise: Tensor | None) -> tuple[Tensor, ...]:

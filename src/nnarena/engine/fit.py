@@ -14,10 +14,13 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.device import computing_with, free_memory, synchronise
 from nnarena.engine.graph import WARM_UP
+from nnarena.engine.practice import practises, seconds_of_practice
 from nnarena.engine.prepare import build_model, make_optimizer, make_ready
 from nnarena.engine.splits import Split, held_out
 from nnarena.engine.stack import is_out_of_memory, make_trainer
 from nnarena.engine.step import multiply_in
+
+EVALUATION = 1 / 3  # the time of a step that only looks, in steps that learn
 
 
 def check_fit(trial: Trial) -> int:
@@ -72,6 +75,14 @@ def blank_inputs(spec: TaskSpec, batch: int, device: torch.device | str = "cpu")
     if not spec.timespans:
         return (inputs,)
     return inputs, torch.ones(batch, spec.input_shape[0], device=device)
+
+
+def seconds_per_epoch(trials: Sequence[Trial], device: torch.device) -> float:
+    """The time of an epoch of trials that are trained as one, validation included, from a few steps."""
+    if practises(trials[0]):
+        return seconds_of_practice(trials[0], device)
+    learning, looking = epoch_size(trials[0])
+    return seconds_per_step(trials, device) / trials[0].protocol.batch_size * (learning + EVALUATION * looking)
 
 
 def seconds_per_step(trials: Sequence[Trial], device: torch.device, steps: int = 0) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,9 @@ class Member:
 
     def prepare(self, log: Log) -> list[dict[str, Any]]:
         """Make everything ready, from the beginning or from where a stopped run left off. Returns the curve so far."""
-        self.ready = prepare(self.trial, self.device)
+        self.make_ready(log)
         self.result["parameters"] = self.ready.parameters
-        self.schedule = Schedule(self.trial.protocol)
+        self.schedule = self.make_schedule()
         self.start_lrs: list[float] = [group["lr"] for group in self.ready.state.optimizer.param_groups]
         self.best = self._resume(log)
         curve = self.folder.keep_epochs(self.schedule.epoch)
@@ -61,16 +62,25 @@ class Member:
         self.deadline = None if timeout is None else time.monotonic() + timeout - spent
         return curve
 
+    def make_ready(self, log: Log) -> None:
+        self.ready = prepare(self.trial, self.device)
+
+    def make_schedule(self) -> Schedule:
+        return Schedule(self.trial.protocol)
+
     def _resume(self, log: Log) -> dict[str, Tensor]:
         """Continue from the checkpoint if there is a good one. A damaged one is put aside: the trial begins anew."""
         path = self.folder.path / CHECKPOINT
         if not path.exists():
             return {}
         try:
-            return load_checkpoint(path, self.ready.state, self.schedule)
+            return self.load(path)
         except StoreError as error:
             log(f"{error} The trial starts again from its beginning.")
             return {}
+
+    def load(self, path: Path) -> dict[str, Tensor]:
+        return load_checkpoint(path, self.ready.state, self.schedule)
 
     @property
     def lr(self) -> float:

@@ -6,6 +6,9 @@ each keep their own count of epochs without progress; the checkpoint that is tes
 
 With schedule=steps the learning rate falls after the epochs that the protocol names instead, as torch's MultiStepLR
 does; with select=last the checkpoint that is tested is the last one, and no epoch is chosen at all.
+
+A model that learns from what it does is validated by a few episodes, which say too little of progress: its learning
+rate falls at milestones only, and its training ends with the epochs of the protocol (`patient`).
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ class Patience:
 class Schedule:
     """Fed with the validation loss of every epoch."""
 
-    def __init__(self, protocol: Protocol) -> None:
-        self.protocol = protocol
+    def __init__(self, protocol: Protocol, patient: bool = False) -> None:
+        self.protocol, self.patient = protocol, patient
         self.plateau = Patience(protocol.plateau_patience, protocol.min_delta)
         self.stop = Patience(protocol.stop_patience, protocol.min_delta)
         self.epoch = 0
@@ -53,11 +56,12 @@ class Schedule:
         self.improved = loss < self.best_loss or self.protocol.select == "last"
         if self.improved:
             self.best_loss, self.best_epoch = loss, self.epoch
-        plateau = self.plateau.exhausted_by(loss)
+        plateau = self.plateau.exhausted_by(loss) and not self.patient
         if plateau:
             self.plateau.waited = 0
         self.reduce = self.epoch in self.protocol.milestones if self.protocol.schedule == "steps" else plateau
-        self.finished = self.stop.exhausted_by(loss) or self.epoch >= self.protocol.epochs
+        stops = self.stop.exhausted_by(loss) and not self.patient
+        self.finished = stops or self.epoch >= self.protocol.epochs
 
     @property
     def factor(self) -> float:

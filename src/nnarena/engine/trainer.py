@@ -113,6 +113,10 @@ class Trainer:
         """A member's own state, up to date."""
         raise NotImplementedError
 
+    def remarks(self, member: int) -> dict[str, Any]:
+        """What else the last epoch's line of a member shall hold."""
+        return {}
+
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         """Leave the gradients of a batch where the optimizers find them; returns the losses (S,)."""
         raise NotImplementedError

@@ -25,6 +25,7 @@ from nnarena.engine.device import computing_with, free_memory, reset_peak_memory
 from nnarena.engine.graph import first_line
 from nnarena.engine.logs import passing_on
 from nnarena.engine.members import Member
+from nnarena.engine.practice import Practice, Practitioner, practises
 from nnarena.engine.stack import Unstackable, is_out_of_memory, make_trainer
 from nnarena.engine.trainer import OutOfTime, Trainer
 from nnarena.results.folder import TrialFolder
@@ -88,9 +89,11 @@ def run_population(
     """The same for trials that differ in nothing but seed and learning rate, as one stacked model where possible.
 
     Where it is not, they run one after another; where memory does not suffice, in halves. Each has its own folder, as
-    if it had run alone, so that any of them can be continued alone or in other company.
+    if it had run alone, so that any of them can be continued alone or in other company. Those whose models learn from
+    what they do always run one after another.
     """
-    members = [Member(trial, folder, device, exclusive) for trial, folder in trials]
+    alone = practises(trials[0][0])
+    members = [(Practitioner if alone else Member)(trial, folder, device, exclusive) for trial, folder in trials]
     watch = Watch(_apart(on_epoch), _apart(on_finish), _apart(log))
     with ExitStack() as held:
         for member in members:
@@ -99,7 +102,7 @@ def run_population(
         held.enter_context(passing_on(watch.log))
         for member in members:
             member.folder.begin(member.record)
-        groups = deque([members])
+        groups = deque([[member] for member in members] if alone else [members])
         try:
             while groups:
                 groups.extendleft(reversed(_run_group(groups.popleft(), device, watch)))
@@ -185,11 +188,18 @@ def _run_epochs(members: list[Member], device: torch.device, watch: Watch) -> No
             if trainer is None or 2 * len(active) <= len(trainer.members):
                 if trainer is not None:
                     trainer.close()
-                trainer = make_trainer(active[0].trial, active, device, watch.log)
+                trainer = _trainer_of(active, device, watch.log)
             _run_epoch(trainer, device, watch)
     finally:
         if trainer is not None:
             trainer.close()
+
+
+def _trainer_of(members: list[Member], device: torch.device, log: Log) -> Trainer:
+    first = members[0]
+    return (
+        Practice(first, device) if isinstance(first, Practitioner) else make_trainer(first.trial, members, device, log)
+    )
 
 
 def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
@@ -217,6 +227,7 @@ def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:
             _score(member, "timeout", watch)
             continue
         line = {"epoch": member.schedule.epoch + 1, "loss": losses[row], "validation": scores[row], "lr": member.lr}
+        line |= trainer.remarks(row)
         validation_loss = next(iter(scores[row].values()))
         if not (np.isfinite(losses[row]) and np.isfinite(validation_loss)):
             member.folder.append(line | {"seconds": time.perf_counter() - began} | shared)

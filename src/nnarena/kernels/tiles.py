@@ -305,7 +305,7 @@ class Program:
         return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
 
     def _pays_apart(self, axis: Axis, *groups: tuple[Axis, ...]) -> bool:
-        """Whether the matrix units might do a product for each of what both sides share; one sample may be too small."""
+        """Whether the matrix units might do a product for each of what both sides share; one sample may be small."""
         if self.batch.size > 1:
             return padded(groups[1]) >= 16
         return all(padded(tuple(other for other in group if other is not axis)) >= 16 for group in groups)

@@ -10,14 +10,12 @@ from nnarena.core.errors import DataError
 from nnarena.core.study import Study
 from nnarena.core.trial import Trial
 from nnarena.engine.device import pick_device
-from nnarena.engine.fit import check_data, check_fit, epoch_size, seconds_per_step
+from nnarena.engine.fit import check_data, check_fit, seconds_per_epoch
 from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.run import count_jobs
 from nnarena.launch.sharing import find_mps
 from nnarena.results.folder import TrialFolder
 from nnarena.results.store import TRIALS
-
-EVALUATION = 1 / 3  # the time of a step that only looks, in steps that learn
 
 
 def make_plan(
@@ -55,7 +53,7 @@ def make_plan(
         epochs = [kept.result()["seconds_per_epoch"] for kept in finished]
         seconds = [value for value in epochs if value]
         together = left[0] if left else trials[:1]
-        each = sum(seconds) / len(seconds) if seconds else _measured(trials[0], seconds_per_step(together, target))
+        each = sum(seconds) / len(seconds) if seconds else seconds_per_epoch(together, target)
         cells.append(
             {
                 "task": task,
@@ -82,9 +80,3 @@ def make_plan(
         "obstacles": list(obstacles),
         "cells": cells,
     }
-
-
-def _measured(trial: Trial, step: float) -> float:
-    """Seconds of an epoch from those of a step."""
-    learning, looking = epoch_size(trial)
-    return step / trial.protocol.batch_size * (learning + EVALUATION * looking)

@@ -9,6 +9,7 @@ import torch
 
 from nnarena.core.errors import ArenaError
 from nnarena.core.trial import KINDS, Trial
+from nnarena.engine.practice import practises
 
 
 def population_limit(asked: int | None, device: torch.device) -> int | None:
@@ -19,7 +20,10 @@ def population_limit(asked: int | None, device: torch.device) -> int | None:
 
 
 def populations(trials: Sequence[Trial], limit: int | None) -> list[list[Trial]]:
-    """The trials in groups of at most `limit`, a kind after another in the order in which they come first."""
+    """The trials in groups of at most `limit`, a kind after another in the order in which they come first.
+
+    Models that learn from what they do are never trained as one.
+    """
     if limit == 1:
         return [[trial] for trial in trials]
     kinds: dict[str, list[Trial]] = {}
@@ -27,7 +31,7 @@ def populations(trials: Sequence[Trial], limit: int | None) -> list[list[Trial]]
         kinds.setdefault(kind_of(trial), []).append(trial)
     groups = []
     for alike in kinds.values():
-        size = limit or len(alike)
+        size = 1 if practises(alike[0]) else limit or len(alike)
         groups += [alike[start : start + size] for start in range(0, len(alike), size)]
     return groups
 

@@ -1,0 +1,82 @@
+"""Learning by doing: what a task has in place of samples, where the model makes its own experience.
+
+A `Learner` holds all that belongs to such a task and not to the competitor: environments, memory, critics. The engine
+asks it for an epoch, examines the model, keeps both on the disk; it knows no more of it than this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+Work = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the engine lends a learner.
+
+    seed            the same for all rivals; every random choice outside of torch's generators is derived from it
+    device          where to compute
+    batch_size      samples a step
+    make_optimizer  the trial's optimizer of other tensors
+    repeat          work that is done again and again as fast as the device can: recorded as a CUDA graph on a GPU
+    """
+
+    seed: int
+    device: torch.device
+    batch_size: int
+    make_optimizer: Callable[[Sequence[Tensor]], Optimizer]
+    repeat: Callable[[Work], Work] = lambda work: work
+
+
+class Learner(ABC):
+    """Trains a model epoch by epoch, from what the model does.
+
+    torch's generators are seeded before every epoch, and whatever runs at the end of one (an episode) ends there. So
+    the weights, `optimizers` and `tensors()` are all that a continued trial needs, and it comes out with the same bits.
+
+    steps        of an epoch
+    optimizers   by name, besides that of the model
+    """
+
+    steps: int
+    optimizers: dict[str, Optimizer]
+
+    @abstractmethod
+    def practise(self, go_on: Work) -> dict[str, float]:
+        """One epoch: the loss first, then whatever describes the training. `go_on` is called often, and may raise."""
+
+    @abstractmethod
+    def examine(self, part: str) -> dict[str, float]:
+        """How good the model is, apart from training: on the "validation" or on the "test" that the seed gives.
+
+        The first value is what selection lowers, the last one ranks. Nothing that training depends on may change.
+        """
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """What training changes besides the weights of the model and the state of the optimizers."""
+
+    @abstractmethod
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `tensors` gave. ValueError, and nothing changed, if they are not of this learner."""
+
+    @abstractmethod
+    def seconds(self) -> float:
+        """About how long an epoch takes, from a few steps. Spoils the learner: it is for a plan."""
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """What one gets on the test without a model."""
+        return {}
+
+    def renew(self) -> None:
+        """Optimizers have another learning rate or state than before: what was recorded of them is recorded anew."""
+
+    def close(self) -> None:
+        """Let go of everything outside of torch."""

@@ -1,0 +1,153 @@
+"""What a competitor sees of an episode: its last frames, or all of it through a state that is carried along.
+
+B samples or environments, K frames, F features, T steps of a segment, A actions, S numbers of a state. A competitor
+reads (B, K, F) and answers (B, 2A).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nnarena.core.errors import BadOption
+from nnarena.nn.head import SequenceModel
+from nnarena.nn.recurrent import Recurrent
+from nnarena.rl.replay import Replay
+
+
+def make_encoder(model: nn.Module, frames: int, carry: bool, burn_in: int) -> Frames | Carried:
+    """The way that suits a model: only a recurrent one has a state to carry."""
+    if carry and isinstance(model, SequenceModel) and isinstance(model.layer, Recurrent):
+        return Carried(model, frames, burn_in)
+    return Frames(model, frames)
+
+
+class Frames:
+    """The model sees the last K frames of an episode, of which the first is repeated at its beginning.
+
+    What is remembered between steps is the window (B, K, F).
+    """
+
+    state_size = 0
+
+    def __init__(self, model: nn.Module, frames: int) -> None:
+        self.model, self.frames = model, frames
+
+    def begin(self, observation: Tensor) -> Tensor:
+        """What is remembered before an episode's first frame (B, F) is read."""
+        return observation[:, None].repeat(1, self.frames, 1)
+
+    def state(self, memory: Tensor) -> Tensor:
+        """What replay keeps of the memory before a frame is read, (B, S)."""
+        return memory[:, 0, :0]
+
+    def step(self, memory: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Read a frame (B, F): the moments (B, 2A), and what is remembered from now on."""
+        window = torch.cat([memory[:, 1:], observation[:, None]], 1)
+        return self.model(window), window
+
+    def inputs(self, replay: Replay, time: Tensor, env: Tensor, following: bool = False) -> tuple[Tensor, ...]:
+        """What `moments` is called with for some times of a replay, or for the observations that follow them."""
+        return (replay.window(time, env, following),)
+
+    def moments(self, window: Tensor) -> Tensor:
+        return self.model(window)
+
+
+class Carried:
+    """A recurrent layer reads an episode frame by frame; its state is what is remembered between steps.
+
+    Replay keeps the state before every frame, as it was when it was acted on. Training begins with the one before the
+    last K frames, reads the first `burn_in` of them without a gradient, so that the state becomes what today's weights
+    make of it, and learns from the rest. In the first K steps of an episode the window begins with the episode.
+
+    Reference: Kapturowski et al. 2019, Recurrent experience replay in distributed reinforcement learning (R2D2), ICLR.
+    """
+
+    def __init__(self, model: SequenceModel, frames: int, burn_in: int) -> None:
+        assert isinstance(model.layer, Recurrent)
+        if frames < 2:
+            raise BadOption(f"A carried state needs at least 2 frames to learn from, not {frames}.")
+        if not 0 <= burn_in <= frames // 2:
+            raise BadOption(f"burn_in must be at most half of the {frames} frames, not {burn_in}.")
+        self.model, self.layer, self.frames, self.burn_in = model, model.layer, frames, burn_in
+        self.like = next(model.parameters()).detach()
+        self.several = isinstance(self._first(1), tuple)
+        self.parts = [part[0] for part in self._parts(self._first(1))]
+        self.state_size = self._flat(self._first(1)).shape[1]
+
+    def begin(self, observation: Tensor) -> Tensor:
+        return self._flat(self._first(len(observation)))
+
+    def state(self, memory: Tensor) -> Tensor:
+        return memory
+
+    def step(self, memory: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
+        output, state = self.layer(observation[:, None], self._whole(memory))
+        return self.model.head(output[:, -1]), self._flat(state)
+
+    def inputs(self, replay: Replay, time: Tensor, env: Tensor, following: bool = False) -> tuple[Tensor, ...]:
+        """The state (B, S) before the window, its frames to burn in (B, burn_in, F), whether to (B,), the frames to
+        learn from (B, T, F), and which of them is the last of the window (B,).
+
+        A window shorter than K has nothing to burn in: its state is that of an episode's beginning. All windows are
+        T = K − burn_in frames or shorter after that, and filled up behind, where no earlier output can see it.
+        """
+        age = replay.at("age", time, env)
+        last = age + following  # of the window, counted from the episode's beginning
+        first = (last - self.frames + 1).clamp(min=0)
+        burns = last - first >= self.burn_in
+        learns = torch.where(burns, first + self.burn_in, first)
+        born = time - age
+
+        def frames(start: Tensor, count: int) -> Tensor:
+            which = torch.minimum(start[:, None] + torch.arange(count, device=time.device), last[:, None])
+            seen = torch.minimum(which, age[:, None])
+            found = replay.at("observation", born[:, None] + seen, env[:, None].expand_as(seen))
+            if not following:
+                return found
+            return torch.where((which > seen)[..., None], replay.at("following", time, env)[:, None], found)
+
+        state = replay.at("state", born + first, env)
+        return (
+            state,
+            frames(first, self.burn_in),
+            burns,
+            frames(learns, self.frames - self.burn_in),
+            last - learns,
+        )
+
+    def moments(self, state: Tensor, burnt: Tensor, burns: Tensor, frames: Tensor, place: Tensor) -> Tensor:
+        if burnt.shape[1]:
+            with torch.no_grad():
+                _, after = self.layer(burnt, self._whole(state))
+                state = torch.where(burns[:, None], self._flat(after), state)
+        output, _ = self.layer(frames, self._whole(state))
+        return self.model.head(output.gather(1, place[:, None, None].expand(-1, 1, output.shape[-1]))[:, 0])
+
+    def _first(self, batch: int) -> Any:
+        with torch.no_grad():
+            return self.layer.initial_state(batch, self.like)
+
+    def _parts(self, state: Any) -> tuple[Tensor, ...]:
+        return state if isinstance(state, tuple) else (state,)
+
+    def _flat(self, state: Any) -> Tensor:
+        """A state of several tensors, complex ones too, as real numbers (B, S)."""
+        parts = [torch.view_as_real(part) if part.is_complex() else part for part in self._parts(state)]
+        return torch.cat([part.flatten(1) for part in parts], 1)
+
+    def _whole(self, flat: Tensor) -> Any:
+        """The state that `_flat` made flat."""
+        if flat.shape[1] != self.state_size:
+            raise ValueError(f"A state of {self.state_size} numbers is carried here, not of {flat.shape[1]}.")
+        sizes = [like.numel() * (2 if like.is_complex() else 1) for like in self.parts]
+        parts = [
+            torch.view_as_complex(part.reshape(-1, *like.shape, 2))
+            if like.is_complex()
+            else part.reshape(-1, *like.shape)
+            for like, part in zip(self.parts, flat.split(sizes, 1), strict=True)
+        ]
+        return tuple(parts) if self.several else parts[0]

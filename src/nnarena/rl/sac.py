@@ -1,0 +1,152 @@
+"""Soft actor-critic: the algorithm, and nothing else.
+
+B samples, F features of an observation, A actions, H hidden units.
+
+    a = tanh(u),   u = μ + σ ε,   ε ~ N(0, I)
+    log π(a|s) = Σ_A [ log N(u; μ, σ²) − log(1 − a²) ]
+
+    y    = R + d (min_i Q̄_i(s', a') − α log π(a'|s')),   a' ~ π(·|s')
+    L_Q  = ½ Σ_i mean (Q_i(s, a) − y)²
+    L_π  = mean (α log π(ã|s) − min_i Q_i(s, ã)),   ã ~ π(·|s)
+    L_α  = −log α · mean (log π(ã|s) + H̄),   H̄ = −A
+    Q̄_i ← Q̄_i + τ (Q_i − Q̄_i)
+
+R is the sum of n discounted rewards, and d = γⁿ, or 0 where the episode was over by itself (and not by a limit of time).
+α is learned through its logarithm, so that it stays positive.
+
+Reference: Haarnoja et al. 2018, Soft actor-critic algorithms and applications, arXiv:1812.05905.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim import Optimizer
+
+from nnarena.optim.lean import stepper
+from nnarena.rl.critics import ask_critics
+
+LOG_STD = (-20.0, 2.0)  # between which log σ is kept
+Moments = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some transitions.
+
+    observation   (B, F) s, as the critics see it
+    action        (B, A) a, between −1 and 1
+    reward        (B,) R
+    discount      (B,) d
+    following     (B, F) s'
+    inputs        what the actor is called with at s
+    next_inputs   the same at s'
+    """
+
+    observation: Tensor
+    action: Tensor
+    reward: Tensor
+    discount: Tensor
+    following: Tensor
+    inputs: tuple[Tensor, ...]
+    next_inputs: tuple[Tensor, ...]
+
+
+def split(moments: Tensor) -> tuple[Tensor, Tensor]:
+    """What an actor answers (B, 2A) as the mean μ and log σ of its Gaussian, each (B, A)."""
+    mean, log_std = moments.chunk(2, -1)
+    return mean, log_std.clamp(*LOG_STD)
+
+
+def squashed(moments: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """An action (B, A) of the squashed Gaussian by standard normal `noise`, and its log-probability (B,).
+
+    log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which holds where the left side has no digits left.
+    """
+    mean, log_std = split(moments)
+    u = mean + log_std.exp() * noise
+    normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+    correction = 2 * (math.log(2) - u - F.softplus(-2 * u))
+    return u.tanh(), (normal - correction).sum(-1)
+
+
+class SAC:
+    """Networks, temperature and optimizers, and one update of all of them.
+
+    `actor(*inputs)` gives the moments (B, 2A); `params` are its parameters, `optimizer` moves them. `critics` and their
+    optimizer are alike for every actor.
+    """
+
+    def __init__(
+        self,
+        actor: Moments,
+        params: Sequence[Tensor],
+        optimizer: Optimizer,
+        critics: list[Tensor],
+        critics_optimizer: Optimizer,
+        actions: int,
+        *,
+        lr: float,
+        tau: float = 0.005,
+    ) -> None:
+        self.actor, self.params, self.optimizer = actor, list(params), optimizer
+        self.critics, self.critics_optimizer = critics, critics_optimizer
+        self.frozen = [tensor.detach() for tensor in critics]  # the same memory, to which no gradient flows
+        self.targets = [tensor.detach().clone() for tensor in critics]
+        like = critics[0].detach()
+        self.log_alpha = like.new_zeros(()).requires_grad_()
+        # By Adam whatever the optimizer: one that removes the part along a weight would leave a single number still.
+        self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr, fused=True, capturable=like.is_cuda)
+        self.actions, self.tau = actions, tau
+        self.renew()
+        self.losses = like.new_zeros(3, dtype=torch.float64)  # sums of L_Q, L_π and −log π
+
+    def renew(self) -> None:
+        """After a state was loaded into the optimizers, or their settings changed."""
+        self.move_actor = stepper(self.optimizer, self.params)
+        self.move_critics = stepper(self.critics_optimizer, self.critics)
+        self.move_alpha = stepper(self.alpha_optimizer, [self.log_alpha])
+
+    def noise_like(self, action: Tensor) -> Tensor:
+        return torch.randn_like(action)
+
+    def update(self, batch: Batch) -> None:
+        """One step of the temperature, of the critics, of the actor, and of the targets after the critics."""
+        alpha = self.log_alpha.detach().exp()
+        action, log_prob = squashed(self.actor(*batch.inputs), self.noise_like(batch.action))
+        self.move_alpha([self.actions - log_prob.detach().mean()])
+
+        critic_loss = self.critic_loss(batch, alpha)
+        self.move_critics(torch.autograd.grad(critic_loss, self.critics))
+
+        actor_loss = (alpha * log_prob - _least(self.frozen, batch.observation, action)).mean()
+        self.move_actor(torch.autograd.grad(actor_loss, self.params, allow_unused=True))
+
+        with torch.no_grad():
+            torch._foreach_lerp_(self.targets, self.frozen, self.tau)
+            self.losses += torch.stack([critic_loss.detach(), actor_loss.detach(), -log_prob.detach().mean()])
+
+    def critic_loss(self, batch: Batch, alpha: Tensor) -> Tensor:
+        with torch.no_grad():
+            action, log_prob = squashed(self.actor(*batch.next_inputs), self.noise_like(batch.action))
+            value = _least(self.targets, batch.following, action) - alpha * log_prob
+            target = batch.reward + batch.discount * value
+        error = ask_critics(self.critics, batch.observation, batch.action) - target
+        return 0.5 * error.square().mean(1).sum()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What learning changes, besides the actor and the state of the optimizers."""
+        named = {f"critic.{place}": tensor for place, tensor in enumerate(self.frozen)}
+        named |= {f"target.{place}": tensor for place, tensor in enumerate(self.targets)}
+        return {**named, "log_alpha": self.log_alpha.detach()}
+
+
+def _least(critics: Sequence[Tensor], observation: Tensor, action: Tensor) -> Tensor:
+    """min_i Q_i (B,)"""
+    first, second = ask_critics(critics, observation, action)
+    return torch.minimum(first, second)
