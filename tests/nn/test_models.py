@@ -148,7 +148,7 @@ def test_the_seed_decides_the_start_values(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_competitor_copies_and_pickles(model):
     spec = make_task(HOME[model]).spec
-    net, x = build(model, spec), inputs(model, spec)
+    net, x = build(model, spec).eval(), inputs(model, spec)
     for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(again(*x), net(*x))
 
@@ -186,7 +186,7 @@ def test_every_option_changes_the_model_or_its_answer(model, option):
 @pytest.mark.parametrize("model", MODELS)
 def test_it_can_be_compiled(model):
     spec = make_task(HOME[model]).spec
-    net = build(model, spec)
+    net = build(model, spec).eval()
     x = inputs(model, spec, batch=2, most=3)
     torch.testing.assert_close(torch.compile(net, backend="eager")(*x), net(*x))
 
