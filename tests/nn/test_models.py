@@ -159,8 +159,10 @@ def other_value(option: Option) -> Value:
     """A value that the option takes and that is not its default."""
     if isinstance(option.default, bool):
         return not option.default
-    if isinstance(option.default, (int, float)):
-        return type(option.default)(option.default * 2 if isinstance(option.default, int) else option.default / 2 or 0.5)
+    if isinstance(option.default, int):
+        return option.default * 2
+    if isinstance(option.default, float):
+        return option.default / 2 or 0.5
     words = re.findall(r'"(\w+)"|\'(\w+)\'', option.annotation)
     return next(word for pair in words for word in pair if word and word != option.default)
 

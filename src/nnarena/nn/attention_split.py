@@ -194,20 +194,20 @@ class AttentionSplit(Recurrent):
         hidden: Tensor | None = None,
         return_hidden: bool = False,
     ) -> tuple[Tensor, State] | tuple[Tensor, State, Tensor]:
-        x, state, timespans = self.ready(x, state, timespans)
+        x, start, timespans = self.ready(x, state, timespans)
         constants = self.constants()
         projected = self.project(constants, x, timespans)
         if hidden is not None:
             hidden = hidden if self.batch_first else hidden.transpose(0, 1)
             projected = (*projected, self._read(hidden, x))
             constants = constants._replace(given=(*constants.given, "hidden"))
-        outputs, state = self.drive(self.step, constants, projected, state)
+        outputs, last = self.drive(self.step, constants, projected, start)
         output = self.finish(constants, outputs)
         output = output if self.batch_first else output.transpose(0, 1)
         if not return_hidden:
-            return output, state
+            return output, last
         memories = F.selu(outputs).flatten(2)
-        return output, state, memories if self.batch_first else memories.transpose(0, 1)
+        return output, last, memories if self.batch_first else memories.transpose(0, 1)
 
     def constants(self) -> Constants:
         weights = self.weight_cell
@@ -246,7 +246,7 @@ class AttentionSplit(Recurrent):
         else:
             encoded = self._normed("input", self._parted(encoded), gelu=True)
         parts = [encoded]
-        if self.weight_gates is not None:
+        if self.weight_gates is not None and self.bias_gates is not None:
             parts.append(torch.einsum("bthj,hjk->bthk", encoded, self.weight_gates[0]) + self.bias_gates)
         if self.weight_attention is not None:
             asked = self.weight_attention[0] @ self.weight_attention[1].mT / math.sqrt(self.units)
@@ -302,7 +302,9 @@ class AttentionSplit(Recurrent):
 
     def extra_repr(self) -> str:
         options = {"variant": self.variant, "gated": self.gated, "attention": self.attention, "dropout": self.dropout}
-        return ", ".join([super().extra_repr(), str(self.heads), *(f"{key}={value!r}" for key, value in options.items())])
+        return ", ".join(
+            [super().extra_repr(), str(self.heads), *(f"{key}={value!r}" for key, value in options.items())]
+        )
 
 
 def _context(constants: Constants, given: dict[str, Tensor], past: Tensor) -> Tensor:
@@ -343,7 +345,9 @@ def _row_width(input_size: int, hidden_size: int, heads: int) -> int:
     _check_divisible("input_size", input_size, heads, f"heads ({heads})")
     _check_divisible("hidden_size", hidden_size, heads, f"heads ({heads})")
     both = math.lcm(heads, input_size // heads)
-    _check_divisible("hidden_size", hidden_size, both, f"heads ({heads}) and input_size / heads ({input_size // heads})")
+    _check_divisible(
+        "hidden_size", hidden_size, both, f"heads ({heads}) and input_size / heads ({input_size // heads})"
+    )
     return hidden_size * heads // input_size
 
 
