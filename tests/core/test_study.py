@@ -109,6 +109,17 @@ def test_the_poster_is_the_published_grid():
             assert trial.options["task"]["split"] == "published"
 
 
+def test_a_model_that_nobody_published_is_a_column_more_of_the_poster():
+    poster = find_study("poster")
+    extra = poster.narrowed([], [Choice("attention_split")], [])
+    assert {cell.task.ref for cell in extra.cells()} == {"add", "memory", "mnist", "activity", "walker", "cell"}
+    assert len(extra.trials()) == 6 * 3 and extra.protocol == poster.protocol and extra.published == poster.published
+    assert not {trial.id for trial in extra.trials()} & {trial.id for trial in poster.trials()}
+    assert "attention_split" not in (STUDIES / "poster.csv").read_text()
+    tasks = {trial.task: trial.options["task"] for trial in poster.trials()}
+    assert all(tasks[trial.task] == trial.options["task"] for trial in extra.trials())
+
+
 def test_the_study_of_orthadam_is_the_published_one():
     study = find_study("orthadam")
     assert len(study.cells()) == 5 * 3 * 5 and study.tidied().grids == study.grids

@@ -162,9 +162,10 @@ def other_values(option: Option) -> list[Value]:
         return [True, False] if "bool" in option.annotation else [3]
     if isinstance(option.default, bool):
         return [not option.default]
-    if isinstance(option.default, (int, float)):
-        new = option.default * 2 if isinstance(option.default, int) else option.default / 2 or 0.5
-        return [type(option.default)(new)]
+    if isinstance(option.default, int):
+        return [option.default * 2]
+    if isinstance(option.default, float):
+        return [option.default / 2 or 0.5]
     words = re.findall(r'"(\w+)"|\'(\w+)\'', option.annotation)
     return [next(word for pair in words for word in pair if word and word != option.default)]
 

@@ -36,10 +36,10 @@ class Forward(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, gelu: bool) -> Tensor:  # type: ignore[override]
         x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
-        y, sizes = torch.empty_like(x), _sizes(x)
+        y, sizes = torch.empty_like(x), _sizes(x, gelu)
         grid = (-(-x.shape[1] // sizes["ROWS"]), len(x))
         with _on(x):
-            forward[grid](x, weight, bias, y, x.shape[1], epsilon, GELU=gelu, **sizes)
+            forward[grid](x, weight, bias, y, x.shape[1], epsilon, **sizes)
         return y
 
     @staticmethod
@@ -65,13 +65,13 @@ class Backward(torch.autograd.Function):
         x: Tensor, weight: Tensor, bias: Tensor, pull: Tensor, epsilon: float, gelu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, weight, bias, pull = (part.contiguous() for part in (x, weight, bias, pull))
-        sizes, (seeds, rows, width) = _sizes(x), x.shape
+        sizes, (seeds, rows, width) = _sizes(x, gelu), x.shape
         blocks = -(-rows // sizes["ROWS"])
         programs = min(PROGRAMS, blocks)
         dx, sums = torch.empty_like(x), x.new_empty(2, programs, seeds, width)
         with _on(x):
             backward[programs, seeds](
-                x, weight, bias, pull, dx, sums[0], sums[1], rows, -(-blocks // programs), epsilon, GELU=gelu, **sizes
+                x, weight, bias, pull, dx, sums[0], sums[1], rows, -(-blocks // programs), epsilon, **sizes
             )
         return dx, *sums.sum(1).unbind()  # type: ignore[return-value]
 
@@ -89,9 +89,9 @@ class Backward(torch.autograd.Function):
         return unfolded(info.batch_size, Backward.apply(*parts, *given[4:]))  # type: ignore[arg-type]
 
 
-def _sizes(x: Tensor) -> dict[str, int]:
+def _sizes(x: Tensor, gelu: bool) -> dict[str, Any]:
     pad = power_of_two(x.shape[2])
-    return {"W": x.shape[2], "PAD": pad, "ROWS": max(1, NUMBERS // pad)}
+    return {"GELU": gelu, "W": x.shape[2], "PAD": pad, "ROWS": max(1, NUMBERS // pad)}
 
 
 def _on(x: Tensor) -> torch.cuda.device:

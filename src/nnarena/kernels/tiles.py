@@ -275,12 +275,7 @@ class Program:
             columns = tuple(axis for axis in right.axes if axis not in inner)
             whole = all(axis in left.axes and axis in right.axes for axis in inner)
             for axis in rows:
-                if (
-                    axis in columns
-                    and axis is not self.batch
-                    and whole
-                    and self._pays_apart(axis, rows, inner, columns)
-                ):
+                if axis in columns and axis is not self.batch and whole and self._pays(axis, rows, inner, columns):
                     raise Straddle(axis, 1)  # one product for each of what both sides share, such as heads
             if whole and self.batch in rows and self.batch in columns:
                 batched = self._product_of_each(left, right, inner)
@@ -304,8 +299,8 @@ class Program:
         left, right = self._lying(left, inner), self._lying(right, inner)
         return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
 
-    def _pays_apart(self, axis: Axis, *groups: tuple[Axis, ...]) -> bool:
-        """Whether the matrix units might do a product for each of what both sides share; one sample may be small."""
+    def _pays(self, axis: Axis, *groups: tuple[Axis, ...]) -> bool:
+        """Whether the matrix units might do a product for each of what both sides share."""
         if self.batch.size > 1:
             return padded(groups[1]) >= 16
         return all(padded(tuple(other for other in group if other is not axis)) >= 16 for group in groups)

@@ -194,20 +194,20 @@ class AttentionSplit(Recurrent):
         hidden: Tensor | None = None,
         return_hidden: bool = False,
     ) -> tuple[Tensor, State] | tuple[Tensor, State, Tensor]:
-        x, state, timespans = self.ready(x, state, timespans)
+        x, start, timespans = self.ready(x, state, timespans)
         constants = self.constants()
         projected = self.project(constants, x, timespans)
         if hidden is not None:
             hidden = hidden if self.batch_first else hidden.transpose(0, 1)
             projected = (*projected, self._read(hidden, x))
             constants = constants._replace(given=(*constants.given, "hidden"))
-        outputs, state = self.drive(self.step, constants, projected, state)
+        outputs, last = self.drive(self.step, constants, projected, start)
         output = self.finish(constants, outputs)
         output = output if self.batch_first else output.transpose(0, 1)
         if not return_hidden:
-            return output, state
+            return output, last
         memories = F.selu(outputs).flatten(2)
-        return output, state, memories if self.batch_first else memories.transpose(0, 1)
+        return output, last, memories if self.batch_first else memories.transpose(0, 1)
 
     def constants(self) -> Constants:
         weights = self.weight_cell
@@ -246,7 +246,7 @@ class AttentionSplit(Recurrent):
         else:
             encoded = self._normed("input", self._parted(encoded), gelu=True)
         parts = [encoded]
-        if self.weight_gates is not None:
+        if self.weight_gates is not None and self.bias_gates is not None:
             parts.append(torch.einsum("bthj,hjk->bthk", encoded, self.weight_gates[0]) + self.bias_gates)
         if self.weight_attention is not None:
             asked = self.weight_attention[0] @ self.weight_attention[1].mT / math.sqrt(self.units)
