@@ -18,7 +18,6 @@ QUICK = ("bench", "attention", "--cpu", "--rounds", "1", "--seeds", "2")
 def small(monkeypatch):
     monkeypatch.setattr(attention, "BATCH", {"cpu": 4})
     monkeypatch.setattr(attention, "STEPS", {"cpu": 1})
-    monkeypatch.setattr(attention, "CHECKED", 4)
     monkeypatch.setattr(chunk, "has_compiler", lambda: False)
 
 
@@ -38,7 +37,7 @@ def test_ours_stands_beside_a_loop_over_heads(arena):
 def test_the_table(arena):
     printed = arena(*QUICK)
     assert printed.code == 0, printed.err
-    assert all(word in printed.out for word in ("one head after the other", "ours", "s an epoch", "gradient error"))
+    assert all(word in printed.out for word in ("one head after the other", "ours", "[config=B]", "gradient error"))
     assert "ours: measuring, 1 of 1" in printed.err
 
 
@@ -67,7 +66,7 @@ def test_torch_compile_that_fails_is_told(monkeypatch):
 
 
 def test_the_loop_is_the_network():
-    x, _ = attention.batch(3, torch.device("cpu"))
+    x, _ = attention.batch(torch.device("cpu"))
     ours, loop = (attention.model_of(way, x.device).double() for way in (attention.OURS, attention.LOOP))
     torch.testing.assert_close(loop(x.double()), ours(x.double()))
     assert sum(param.numel() for param in loop.parameters()) == 33_084

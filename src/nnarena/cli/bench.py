@@ -208,9 +208,10 @@ def _teller() -> Any:
 
 def _table(title: str, columns: list[str]) -> Table:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 or column in ("path", "optimizer", "note") else "right")
     return table
