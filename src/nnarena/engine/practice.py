@@ -129,7 +129,7 @@ class Practitioner(Member):
         """The selected weights and how good they are: here (and in `watch`) alone the test is read."""
         result = self.result
         result["status"], result["best_epoch"] = status, self.schedule.best_epoch
-        result["training"] = _means([line["training"] for line in self.folder.curve()[-RECORDS:] if "training" in line])
+        result["training"] = _means([line["training"] for line in self.folder.curve()[-RECORDS:]])
         if self.best:
             save(self.folder.path / MODEL, self.best)
             for name, tensor in self.ready.state.weights().items():
