@@ -55,7 +55,20 @@ def test_ours_is_measured_where_the_peer_is_missing(arena, monkeypatch):
     monkeypatch.setattr(control, "PEER", "no_such_package")
     monkeypatch.setattr(control, "STEPS", 3)
     monkeypatch.setattr(control, "EPISODES", 1)
-    command = ("bench", "control", "-t", "pendulum", "--cpu", "--rounds", "1", "--learn", "110", "--seeds", "1", "--json")
+    command = (
+        "bench",
+        "control",
+        "-t",
+        "pendulum",
+        "--cpu",
+        "--rounds",
+        "1",
+        "--learn",
+        "110",
+        "--seeds",
+        "1",
+        "--json",
+    )
     content = json.loads(arena(*command).out)
     ours, theirs = content["rows"]
     assert ours["steps_per_second"] > 0 and len(ours["returns"]) == 1 and -2000 < ours["returns"][0] < 0

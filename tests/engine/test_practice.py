@@ -14,6 +14,7 @@ from nnarena.results.folder import CHECKPOINT, MODEL
 
 TASK = "pendulum[steps=40,warm_up=20,episodes=2,critic_size=8,buffer=100,frames=2]"
 MLP = "mlp[hidden_size=8]"
+CARRIED = {"task": f"{TASK[:-1]},carry=true,burn_in=1]", "model": "lstm[hidden_size=4]"}
 
 
 def trial(task: str = TASK, model: str = MLP, **more):
@@ -37,7 +38,9 @@ def test_a_trial_ends_with_its_episodes_and_a_result(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"task": f"{TASK[:-1]},carry=true,burn_in=1]", "model": "lstm[hidden_size=4]"}], ids=["mlp", "carried"]
+    "given",
+    [{}, {"task": f"{TASK[:-1]},carry=true,burn_in=1]", "model": "lstm[hidden_size=4]"}],
+    ids=["mlp", "carried"],
 )
 def test_a_trial_that_was_stopped_comes_out_with_the_same_bits(tmp_path, given):
     whole = run(trial(**given), tmp_path / "whole")

@@ -99,7 +99,9 @@ def test_early_windows_learn_from_all_their_frames():
     for time, length in ((0, 1), (1, 2), (2, 1), (3, 2), (4, 2)):
         _, _, burns, frames, place = encoder.inputs(replay, torch.tensor([time]), torch.tensor([0]))
         assert bool(burns) == (time >= 2) and place.tolist() == [length - 1]
-        torch.testing.assert_close(frames[0, length - 1], replay.at("observation", *[torch.tensor([time]), torch.tensor([0])])[0])
+        torch.testing.assert_close(
+            frames[0, length - 1], replay.at("observation", *[torch.tensor([time]), torch.tensor([0])])[0]
+        )
 
 
 @pytest.mark.parametrize("name", ["mlp", "gru", "transformer"])

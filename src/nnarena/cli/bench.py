@@ -155,7 +155,7 @@ def images(model: str, cpu: bool, seeds: int, as_json: bool) -> None:
 def control(task: str, cpu: bool, rounds: int, learn: int, seeds: int, as_json: bool) -> None:
     """Steps a second of our soft actor-critic, beside stable-baselines3's with the same hyper-parameters.
 
-    Measured in turns, on one thread. With --learn, both are trained for so many steps and examined in the same episodes.
+    Measured in turns, on one thread. With --learn, both train for so many steps and are examined in the same episodes.
 
     \b
     nnarena bench control
@@ -176,9 +176,7 @@ def control(task: str, cpu: bool, rounds: int, learn: int, seeds: int, as_json: 
     table = _table(f"Soft actor-critic on {name}", ["way", "steps a second", "ratio", f"return, {learn} steps", "note"])
     for row in rows:
         returns = ", ".join(f"{value:,.0f}" for value in row.returns)
-        table.add_row(
-            row.way, _number(row.steps_per_second, ",.0f"), _number(row.ratio, ".2f"), returns, row.note
-        )
+        table.add_row(row.way, _number(row.steps_per_second, ",.0f"), _number(row.ratio, ".2f"), returns, row.note)
     _print(table)
 
 

@@ -41,9 +41,7 @@ def save_checkpoint(
 
 
 @torch.no_grad()
-def load_checkpoint(
-    path: Path, state: State, schedule: Schedule, learner: Learner | None = None
-) -> dict[str, Tensor]:
+def load_checkpoint(path: Path, state: State, schedule: Schedule, learner: Learner | None = None) -> dict[str, Tensor]:
     """Put everything back where it was; returns the best weights. StoreError if the file is of no use."""
     tensors, metadata = load(path)
     weights = state.weights()

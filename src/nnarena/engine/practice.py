@@ -47,7 +47,7 @@ def make_learner(trial: Trial, device: torch.device, log: Log) -> tuple[Ready, L
     task: Task = trial.components["task"].load()(**trial.options["task"])
     model = multiply_in(trial.protocol.precision, build_model(trial, task), device).to(device)
     named = dict(model.named_parameters())
-    params = {name: param for name, param in named.items() if param.requires_grad}
+    params: dict[str, Tensor] = {name: param for name, param in named.items() if param.requires_grad}
     fixed = {name: param.detach() for name, param in named.items() if not param.requires_grad}
     optimizer = _make_optimizer(trial, device, list(params.values()))
     means = Means(

@@ -17,6 +17,7 @@ from nnarena.launch.sharing import find_mps
 from nnarena.results.folder import TrialFolder
 from nnarena.results.store import TRIALS
 
+
 def make_plan(
     study: Study,
     folder: Path,

@@ -5,6 +5,7 @@ N environments, F features of an observation, A actions.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +82,9 @@ class Environments:
         found = first.observation_space.shape[0], first.action_space.shape[0]
         if found != (observation, actions):
             self.close()
-            raise ArenaError(f"{name} has {found[0]} observations and {found[1]} actions, not {observation} and {actions}.")
+            raise ArenaError(
+                f"{name} has {found[0]} observations and {found[1]} actions, not {observation} and {actions}."
+            )
         low, high = first.action_space.low, first.action_space.high
         self.middle, self.reach = (low + high) / 2, (high - low) / 2
         self.limit: int = first.spec.max_episode_steps or 1000
@@ -121,7 +124,7 @@ class Environments:
 def _quiet() -> Iterator[None]:
     """Without MuJoCo's remarks on the files of Gymnasium, which nobody here can change, and their log file."""
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
         yield
         return

@@ -78,9 +78,7 @@ class Control(Task):
             carry=carry,
             burn_in=burn_in,
         )
-        self.spec = TaskSpec(
-            input_shape=(frames, self.observations), output_size=2 * self.actions, target="values"
-        )
+        self.spec = TaskSpec(input_shape=(frames, self.observations), output_size=2 * self.actions, target="values")
 
     def check(self) -> None:
         check_installed(*self.packages)
