@@ -102,6 +102,7 @@ class SAC:
         self.log_alpha = like.new_zeros(()).requires_grad_()
         # By Adam whatever the optimizer: one that removes the part along a weight would leave a single number still.
         self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr, fused=True, capturable=like.is_cuda)
+        self.alpha_optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # the first are
         self.actions, self.tau = actions, tau
         self.renew()
         self.losses = like.new_zeros(3, dtype=torch.float64)  # sums of L_Q, L_π and −log π
