@@ -14,6 +14,7 @@ from nnarena.results.folder import CHECKPOINT, MODEL
 
 TASK = "pendulum[steps=40,warm_up=20,episodes=2,critic_size=8,buffer=100,frames=2]"
 MLP = "mlp[hidden_size=8]"
+CARRIED = {"task": f"{TASK[:-1]},carry=true,burn_in=1]", "model": "lstm[hidden_size=4]"}
 
 
 def trial(task: str = TASK, model: str = MLP, **more):

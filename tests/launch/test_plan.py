@@ -13,6 +13,7 @@ from nnarena.api import make_study
 from nnarena.core.options import parse_choices
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import Grid, Study
+from nnarena.engine import fit
 from nnarena.launch import plan, run
 from nnarena.launch.plan import make_plan
 from nnarena.launch.run import run_study
@@ -22,7 +23,7 @@ from nnarena.launch.run import run_study
 def timed(monkeypatch):
     """A step of any population takes a second: an epoch of 16 steps, and validation, a little more than 16."""
     sizes = []
-    monkeypatch.setattr(plan, "seconds_per_step", lambda trials, device: sizes.append(len(trials)) or 1.0)
+    monkeypatch.setattr(fit, "seconds_per_step", lambda trials, device: sizes.append(len(trials)) or 1.0)
     return sizes
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -104,7 +106,7 @@ def test_another_agent_goes_on_with_the_same_bits(options):
     other.load({name: tensor.clone() for name, tensor in agent.tensors().items()})
     other.model.load_state_dict(agent.model.state_dict())
     for mine, theirs in zip(optimizers(other), optimizers(agent), strict=True):
-        mine.load_state_dict(theirs.state_dict())
+        mine.load_state_dict(copy.deepcopy(theirs.state_dict()))
     other.renew()
     agent.examine("validation")  # leaves nothing behind
     assert practise(agent, 1) == practise(other, 1)

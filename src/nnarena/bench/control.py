@@ -76,7 +76,7 @@ def compare(task: str, device: torch.device, rounds: int, learn: int, seeds: int
 
 
 def _seconds(way: Way, device: torch.device) -> float:
-    """Of some steps. On a CPU the process's own time: both compute on one thread, and what else runs here is not theirs."""
+    """Of some steps. On a CPU the process's own: both compute on one thread, and what else runs here is not theirs."""
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     synchronise(device)
     began = clock()

@@ -156,7 +156,7 @@ def images(model: str, cpu: bool, seeds: int, as_json: bool) -> None:
 def control(task: str, cpu: bool, rounds: int, learn: int, seeds: int, as_json: bool) -> None:
     """Steps a second of our soft actor-critic, beside stable-baselines3's with the same hyper-parameters.
 
-    Measured in turns, on one thread. With --learn, both are trained for so many steps and examined in the same episodes.
+    Measured in turns, on one thread. With --learn, both train for so many steps and are examined in the same episodes.
 
     \b
     nnarena bench control

@@ -75,8 +75,8 @@ class Learner(ABC):
         """What one gets on the test without a model."""
         return {}
 
-    def renew(self) -> None:
+    def renew(self) -> None:  # noqa: B027
         """Optimizers have another learning rate or state than before: what was recorded of them is recorded anew."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of everything outside of torch."""

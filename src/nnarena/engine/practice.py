@@ -48,7 +48,7 @@ def make_learner(trial: Trial, device: torch.device, log: Log) -> tuple[Ready, L
     task: Task = trial.components["task"].load()(**trial.options["task"])
     model = multiply_in(trial.protocol.precision, build_model(trial, task), device).to(device)
     named = dict(model.named_parameters())
-    params = {name: param for name, param in named.items() if param.requires_grad}
+    params: dict[str, Tensor] = {name: param for name, param in named.items() if param.requires_grad}
     fixed = {name: param.detach() for name, param in named.items() if not param.requires_grad}
     optimizer = _make_optimizer(trial, device, params)
     means = Means(
@@ -136,7 +136,7 @@ class Practitioner(Member):
         """The selected weights and how good they are: here (and in `watch`) alone the test is read."""
         result = self.result
         result["status"], result["best_epoch"] = status, self.schedule.best_epoch
-        result["training"] = _means([line["training"] for line in self.folder.curve()[-RECORDS:] if "training" in line])
+        result["training"] = _means([line["training"] for line in self.folder.curve()[-RECORDS:]])
         if self.best:
             save(self.folder.path / MODEL, self.best)
             for name, tensor in self.ready.state.weights().items():

@@ -197,9 +197,9 @@ def _run_epochs(members: list[Member], device: torch.device, watch: Watch) -> No
 
 def _trainer_of(members: list[Member], device: torch.device, log: Log) -> Trainer:
     first = members[0]
-    return (
-        Practice(first, device) if isinstance(first, Practitioner) else make_trainer(first.trial, members, device, log)
-    )
+    if isinstance(first, Practitioner):
+        return Practice(first, device)
+    return make_trainer(first.trial, members, device, log)
 
 
 def _run_epoch(trainer: Trainer, device: torch.device, watch: Watch) -> None:

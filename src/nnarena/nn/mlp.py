@@ -47,7 +47,7 @@ class MLP(nn.Module):
 
 
 class FrameMLP(nn.Module):
-    """An MLP on the last frame of (B, T, F), on every frame where a task asks for an output at each, or on all at once."""
+    """An MLP on the last frame of (B, T, F), on each where a task asks for an answer at each, or on all at once."""
 
     def __init__(self, mlp: MLP, spec: TaskSpec, reads: str) -> None:
         super().__init__()

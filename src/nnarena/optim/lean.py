@@ -7,6 +7,7 @@ longer than the step itself. Here it looks once, and then calls the same kernel 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def _adam(optimizer: Optimizer, params: list[Tensor]) -> Descend:
         "amsgrad": group["amsgrad"],
         "maximize": group["maximize"],
     }
-    update = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+    update: Any = getattr(torch, "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_")
     kept: dict[str, list[Tensor]] = {}
 
     @torch.no_grad()
@@ -56,7 +57,7 @@ def _adam(optimizer: Optimizer, params: list[Tensor]) -> Descend:
             if all(param in optimizer.state for param in params):
                 kept.update(_states(optimizer, params))
             return
-        torch._foreach_add_(kept["step"], 1)
+        torch._foreach_add_(kept["step"], 1)  # type: ignore[attr-defined]
         update(params, gradients, kept["exp_avg"], kept["exp_avg_sq"], kept["max_exp_avg_sq"], kept["step"], **settings)
 
     return step

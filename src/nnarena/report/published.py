@@ -6,7 +6,8 @@ is fair only if the row was made as the study file says: the same options of the
 protocol. A rehearsal of one epoch is not a failed reproduction, so such rows are **not comparable**, with the reason.
 
 A metric such as `best_on_test.accuracy` is that of the epoch which is best on the test set. Whoever chooses by the test
-knows the answers, so it is never comparable, and stands beside ours only where the protocol watched the test.
+knows the answers, so it is never comparable, and stands beside ours only where the protocol watched the test. One such
+as `training.reward_per_step` is of the last ten epochs of a model that learns from what it does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TIMES = ("seconds_total", "seconds_per_epoch")
 HARMLESS = ("timeout", "threads", "watch_test")
 NOT_COMPARABLE = "not comparable"
 EQUAL, DIFFERS = "equal", "differs"
-BEST_ON_TEST = "best_on_test."
+BEST_ON_TEST, TRAINING = "best_on_test.", "training."
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnarena.report.numbers import interval, number, whole, with_spread
-from nnarena.report.published import BEST_ON_TEST
+from nnarena.report.published import BEST_ON_TEST, TRAINING
 from nnarena.stats.metrics import rank_key
 
 WATCHED = "The test metrics of every epoch were recorded (watch_test); nothing was chosen by them."
@@ -79,7 +79,9 @@ def verdict_sentence(metric: str, row: Mapping[str, Any]) -> str:
     """`published 0.935 ± 0.006, ours 0.936 [0.930, 0.942]: reproduced`."""
     figure = row["published"][metric]
     theirs = published_figure(metric, figure)
-    scores = row["test"] | {BEST_ON_TEST + name: score for name, score in row.get("best_on_test", {}).items()}
+    scores = dict(row["test"])
+    for prefix, part in ((BEST_ON_TEST, "best_on_test"), (TRAINING, "training")):
+        scores |= {prefix + name: score for name, score in row.get(part, {}).items()}
     if metric in scores:
         ours = scores[metric]
         text = f"{number(ours['mean'])} {interval(ours['low'], ours['high'])}" if ours["mean"] is not None else "none"

@@ -5,7 +5,8 @@
      "baselines", "missing", "failures", "pending", "exclusive_timing", "ranked_by", "watch_test"}
 
 Where the protocol watched the test, a row has "best_on_test" too, like "test": the metrics of the epochs that are best
-on the test set. They are for comparison with publications that chose so, and rank nothing.
+on the test set. They are for comparison with publications that chose so, and rank nothing. Where models learn from what
+they do, it has "training", like "test": what its last ten epochs were like, which ranks nothing either.
 
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
 ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from nnarena.core.files import read_json
 from nnarena.core.study import Study
 from nnarena.report.command import changed_settings, run_command, source_study
-from nnarena.report.published import BEST_ON_TEST, Figures, compare, figures_of, obstacle, read_figures
+from nnarena.report.published import BEST_ON_TEST, TRAINING, Figures, compare, figures_of, obstacle, read_figures
 from nnarena.results.folder import RESULT, TRIAL, TrialFolder
 from nnarena.results.store import PUBLISHED, TRIALS, Store
 from nnarena.stats.intervals import Estimate, estimate, mean
@@ -132,6 +133,7 @@ def _rows(store: Store, table: pl.DataFrame, metrics: dict[str, list[str]]) -> l
         if study.protocol.watch_test:
             row["best_on_test"] = _best_on_test(store, part, metrics[part["task"][0]])
         hindrance = obstacle(study, source, refs[0], refs[2]) if figures else ""
+        row |= {"training": training} if (training := _training(part)) else {}
         row["published"] = _published(part, figures, hindrance, row.get("best_on_test", {}))
         row["command"] = run_command(study, settings, *refs)
         rows.append(row)
@@ -169,6 +171,11 @@ def _best_on_test(store: Store, part: pl.DataFrame, metrics: list[str]) -> dict[
     return {metric: estimate(found).within(*bounds(metric)).as_dict() for metric, found in values.items() if found}
 
 
+def _training(part: pl.DataFrame) -> dict[str, Any]:
+    columns = [name for name in part.columns if name.startswith(TRAINING) and not part[name].is_null().all()]
+    return {name.removeprefix(TRAINING): estimate(_values(part, name)).as_dict() for name in columns}
+
+
 def best_on_test(curve: list[dict[str, Any]], metric: str) -> float | None:
     """The best value of a metric on the test in any epoch; None if no epoch recorded it."""
     values = [line["test"][metric] for line in curve if line.get("test", {}).get(metric) is not None]
@@ -182,7 +189,8 @@ def _published(part: pl.DataFrame, figures: Figures, hindrance: str, best_on_tes
             if figure.metric.removeprefix(BEST_ON_TEST) in best_on_test:
                 compared[figure.metric] = compare(figure, [], 0, hindrance)
             continue
-        column = figure.metric if figure.metric in ("parameters", "epochs") else f"test.{figure.metric}"
+        own = figure.metric in ("parameters", "epochs") or figure.metric.startswith(TRAINING)
+        column = figure.metric if own else f"test.{figure.metric}"
         if column not in part.columns:
             continue
         counted = part if column == "parameters" else _scored(part, [])

@@ -22,7 +22,7 @@ from nnarena.report.ranking import Board, Line, boards, notes, published_figure,
 Summary = Mapping[str, Any]
 FORMATS = ("md", "csv", "json", "latex", "terminal")
 BASELINE = "baseline"
-NESTED = ("task", "test", "best_on_test", "published", "command")  # of a row: what is not one number
+NESTED = ("task", "test", "best_on_test", "training", "published", "command")  # of a row: what is not one number
 
 
 def render(summary: Summary, format: str) -> str:
@@ -64,8 +64,9 @@ def _flat(line: Line) -> dict[str, Any]:
     flat = {"rank": line.rank, "model": line.name} | plain
     for metric, score in line.test.items():
         flat |= {f"test.{metric}.{what}": value for what, value in score.items()}
-    for metric, score in line.row.get("best_on_test", {}).items():
-        flat |= {f"best_on_test.{metric}.{what}": value for what, value in score.items()}
+    for part in ("best_on_test", "training"):
+        for metric, score in line.row.get(part, {}).items():
+            flat |= {f"{part}.{metric}.{what}": value for what, value in score.items()}
     for metric, figure in line.row.get("published", {}).items():
         flat |= {f"published.{metric}.{what}": figure[what] for what in ("mean", "std", "verdict")}
     return flat | ({"command": line.row["command"]} if line.row else {})

@@ -37,6 +37,7 @@ def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
         "seconds_per_epoch": None,
         "exclusive_timing": exclusive,
         "peak_memory": None,
+        "training": {},
         "validation": {},
         "test": {},
         "baselines": {},

@@ -2,7 +2,8 @@
 
 One row a trial. Columns: `id, path, task, model, optimizer, options (JSON), seed, status, parameters, epochs,
 best_epoch, seconds_total, seconds_per_epoch, exclusive_timing, peak_memory, device, error`, then one column a metric:
-`validation.<metric>`, `test.<metric>` and `baseline.<name>.<metric>`. Any tool that reads Parquet can query it.
+`validation.<metric>`, `test.<metric>`, `baseline.<name>.<metric>`, and `training.<metric>` where a model learns from
+what it does. Any tool that reads Parquet can query it.
 
 Refreshing looks at every folder but reads only results that are new or changed, so a store of many thousand trials
 opens in about a second. The table is never the truth: delete it and it comes back.
@@ -67,7 +68,7 @@ def flatten(path: str, result: dict[str, Any]) -> dict[str, Any]:
     """`result.json` as one row: nested metrics become columns."""
     row = {name: result.get(name) for name in COLUMNS} | {"id": path.rsplit("/", 1)[-1], "path": path}
     row["options"] = json.dumps(result.get("options", {}))
-    for part in ("validation", "test"):
+    for part in ("training", "validation", "test"):
         row |= {f"{part}.{metric}": value for metric, value in (result.get(part) or {}).items()}
     for name, scores in (result.get("baselines") or {}).items():
         row |= {f"baseline.{name}.{metric}": value for metric, value in scores.items()}

@@ -6,6 +6,7 @@ reads (B, K, F) and answers (B, 2A).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,13 +14,12 @@ from torch import Tensor, nn
 
 from nnarena.core.errors import BadOption
 from nnarena.nn.head import SequenceModel
-from nnarena.nn.recurrent import Recurrent
 from nnarena.rl.replay import Replay
 
 
 def make_encoder(model: nn.Module, frames: int, carry: bool, burn_in: int) -> Frames | Carried:
-    """The way that suits a model: only a recurrent one has a state to carry."""
-    if carry and isinstance(model, SequenceModel) and isinstance(model.layer, Recurrent):
+    """The way that suits a model: only a recurrent layer, which says what its `initial_state` is, has one to carry."""
+    if carry and isinstance(model, SequenceModel) and hasattr(model.layer, "initial_state"):
         return Carried(model, frames, burn_in)
     return Frames(model, frames)
 
@@ -67,16 +67,16 @@ class Carried:
     """
 
     def __init__(self, model: SequenceModel, frames: int, burn_in: int) -> None:
-        assert isinstance(model.layer, Recurrent)
         if frames < 2:
             raise BadOption(f"A carried state needs at least 2 frames to learn from, not {frames}.")
         if not 0 <= burn_in <= frames // 2:
             raise BadOption(f"burn_in must be at most half of the {frames} frames, not {burn_in}.")
-        self.model, self.layer, self.frames, self.burn_in = model, model.layer, frames, burn_in
+        layer: Any = model.layer
+        self.model, self.layer, self.frames, self.burn_in = model, layer, frames, burn_in
         self.like = next(model.parameters()).detach()
-        self.several = isinstance(self._first(1), tuple)
-        self.parts = [part[0] for part in self._parts(self._first(1))]
-        self.state_size = self._flat(self._first(1)).shape[1]
+        self.example = self._first(1)
+        self.sizes = [_real(part).numel() for part in _parts(self.example)]
+        self.state_size = sum(self.sizes)
 
     def begin(self, observation: Tensor) -> Tensor:
         return self._flat(self._first(len(observation)))
@@ -131,23 +131,29 @@ class Carried:
         with torch.no_grad():
             return self.layer.initial_state(batch, self.like)
 
-    def _parts(self, state: Any) -> tuple[Tensor, ...]:
-        return state if isinstance(state, tuple) else (state,)
-
     def _flat(self, state: Any) -> Tensor:
         """A state of several tensors, complex ones too, as real numbers (B, S)."""
-        parts = [torch.view_as_real(part) if part.is_complex() else part for part in self._parts(state)]
-        return torch.cat([part.flatten(1) for part in parts], 1)
+        return torch.cat([_real(part).flatten(1) for part in _parts(state)], 1)
 
     def _whole(self, flat: Tensor) -> Any:
         """The state that `_flat` made flat."""
         if flat.shape[1] != self.state_size:
             raise ValueError(f"A state of {self.state_size} numbers is carried here, not of {flat.shape[1]}.")
-        sizes = [like.numel() * (2 if like.is_complex() else 1) for like in self.parts]
-        parts = [
-            torch.view_as_complex(part.reshape(-1, *like.shape, 2))
-            if like.is_complex()
-            else part.reshape(-1, *like.shape)
-            for like, part in zip(self.parts, flat.split(sizes, 1), strict=True)
-        ]
-        return tuple(parts) if self.several else parts[0]
+        return _like(self.example, iter(flat.split(self.sizes, 1)))
+
+
+def _parts(state: Any) -> list[Tensor]:
+    """The tensors of a state, which may be a tuple of tuples."""
+    return [state] if isinstance(state, Tensor) else [part for several in state for part in _parts(several)]
+
+
+def _real(part: Tensor) -> Tensor:
+    return torch.view_as_real(part) if part.is_complex() else part
+
+
+def _like(example: Any, flat: Iterator[Tensor]) -> Any:
+    """Rows of numbers as a state of the example's kind."""
+    if not isinstance(example, Tensor):
+        return tuple(_like(part, flat) for part in example)
+    part = next(flat).reshape(-1, *_real(example).shape[1:])
+    return torch.view_as_complex(part) if example.is_complex() else part

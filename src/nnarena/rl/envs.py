@@ -5,6 +5,7 @@ N environments, F features of an observation, A actions.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -123,7 +124,7 @@ class Environments:
 def _quiet() -> Iterator[None]:
     """Without MuJoCo's remarks on the files of Gymnasium, which nobody here can change, and their log file."""
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ImportError:
         yield
         return

@@ -52,9 +52,8 @@ class Replay:
         self.kept["over"] = torch.zeros(self.rows, envs, dtype=torch.bool, device=device)
         self.kept["age"] = torch.zeros(self.rows, envs, dtype=torch.int64, device=device)
         self.place = self.filled = 0
-        self.span = torch.zeros(
-            3, dtype=torch.int64, device=device
-        )  # the row of time 0, the first and the end of times
+        # The row of time 0, the first time that is drawn, and how many there are.
+        self.span = torch.zeros(3, dtype=torch.int64, device=device)
 
     def __len__(self) -> int:
         return self.filled * self.envs
@@ -113,7 +112,7 @@ class Replay:
         return total, factor * (1 - self.at("terminated", last, env)), last
 
     def window(self, time: Tensor, env: Tensor, following: bool = False) -> Tensor:
-        """The last K frames (B, K, F) at a time, or after it. Before an episode's first frame there is only this one."""
+        """The last K frames (B, K, F) at a time, or after it. An episode's first frame stands for those before it."""
         count = self.frames - following
         back = torch.arange(count - 1, -1, -1, device=self.device)
         back = torch.minimum(back, self.at("age", time, env)[:, None])

@@ -11,7 +11,7 @@ B samples, F features of an observation, A actions, H hidden units.
     L_α  = −log α · mean (log π(ã|s) + H̄),   H̄ = −A
     Q̄_i ← Q̄_i + τ (Q_i − Q̄_i)
 
-R is the sum of n discounted rewards, and d = γⁿ, or 0 where the episode was over by itself (and not by a limit of time).
+R is the sum of n discounted rewards, and d = γⁿ, or 0 where the episode was over by itself, and not by a limit of time.
 α is learned through its logarithm, so that it stays positive.
 
 Reference: Haarnoja et al. 2018, Soft actor-critic algorithms and applications, arXiv:1812.05905.
@@ -102,6 +102,7 @@ class SAC:
         self.log_alpha = like.new_zeros(()).requires_grad_()
         # By Adam whatever the optimizer: one that removes the part along a weight would leave a single number still.
         self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr, fused=True, capturable=like.is_cuda)
+        self.alpha_optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # the first are
         self.actions, self.tau = actions, tau
         self.renew()
         self.losses = like.new_zeros(3, dtype=torch.float64)  # sums of L_Q, L_π and −log π
@@ -128,7 +129,7 @@ class SAC:
         self.move_actor(torch.autograd.grad(actor_loss, self.params, allow_unused=True))
 
         with torch.no_grad():
-            torch._foreach_lerp_(self.targets, self.frozen, self.tau)
+            torch._foreach_lerp_(self.targets, self.frozen, self.tau)  # type: ignore[attr-defined]
             self.losses += torch.stack([critic_loss.detach(), actor_loss.detach(), -log_prob.detach().mean()])
 
     def critic_loss(self, batch: Batch, alpha: Tensor) -> Tensor:
