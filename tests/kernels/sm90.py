@@ -164,7 +164,7 @@ def others() -> dict[str, dict[str, int]]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, gemm, projected
+    from nnarena.kernels import axial, axial_conv, gemm, projected
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
     adam = dict.fromkeys(
@@ -180,10 +180,16 @@ def others() -> dict[str, dict[str, int]]:
         ("measure, sgdp", projected.measure, {**adam, "ADAM": False, "BY_GRADIENT": True}, 4),
         *((f"judge, {view}", projected.judge, {**tests, "VIEW": view}, 4) for view in ("tensor", "channel", "both")),
         ("move", projected.move, adam, 4),
+        ("settle", axial.settle, {"PIXELS": 784, "MEASURED": True, "PARTS": 256}, 4),
         *(
             (f"{kernel.__name__}, {side}×{side}{', biases' * bias}", kernel, _of_images(side, bias), warps)
             for kernel in (axial.measure, axial.attend, axial.pulled, axial.to_images, axial.to_weights)
-            for side, warps, bias in ((28, 4, False), (28, 4, True), (32, 4, False), (64, 16, True))
+            for side, warps, bias in ((28, 4, False), (32, 4, True), (64, 16, True))
+        ),
+        *(
+            (f"conv {kernel.__name__}, {side}×{side}{', biases' * bias}", kernel, _of_images(side, bias), 4)
+            for kernel in (axial_conv.convolve, axial_conv.pulled, axial_conv.to_images, axial_conv.to_weights)
+            for side, bias in ((28, False), (32, True))
         ),
     ]
     found = {}
@@ -220,10 +226,10 @@ def _is_even(name: str, types: dict[str, str]) -> bool:
 def _type_of_other(name: str) -> str:
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
-    numbers = ("left", "right", "found", "sums", "verdicts", "x", "pull", "wx", "wy", "bx", "by", "moments", "stats")
+    numbers = ("left", "right", "found", "sums", "verdicts", "x", "pull", "wx", "wy", "bx", "by", "conv", "stats")
     if name in (*numbers, "out", "dx"):
         return "*fp32"
-    whole = ("pieces", "length", "share", "many", "most", "batch", "heads")
+    whole = ("pieces", "length", "share", "many", "most", "batch", "heads", "parts")
     return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"
 
 
