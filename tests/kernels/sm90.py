@@ -169,7 +169,7 @@ def others() -> dict[str, dict[str, int]]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, gemm, norm, projected
+    from nnarena.kernels import axial, axial_conv, gemm, norm, projected
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
@@ -188,10 +188,16 @@ def others() -> dict[str, dict[str, int]]:
         ("measure, sgdp", projected.measure, {**adam, "ADAM": False, "BY_GRADIENT": True}, 4),
         *((f"judge, {view}", projected.judge, {**tests, "VIEW": view}, 4) for view in ("tensor", "channel", "both")),
         ("move", projected.move, adam, 4),
+        ("settle", axial.settle, {"PIXELS": 784, "MEASURED": True, "PARTS": 256}, 4),
         *(
             (f"{kernel.__name__}, {side}×{side}{', biases' * bias}", kernel, _of_images(side, bias), warps)
             for kernel in (axial.measure, axial.attend, axial.pulled, axial.to_images, axial.to_weights)
-            for side, warps, bias in ((28, 4, False), (28, 4, True), (32, 4, False), (64, 16, True))
+            for side, warps, bias in ((28, 4, False), (32, 4, True), (64, 16, True))
+        ),
+        *(
+            (f"conv {kernel.__name__}, {side}×{side}{', biases' * bias}", kernel, _of_images(side, bias), 4)
+            for kernel in (axial_conv.convolve, axial_conv.pulled, axial_conv.to_images, axial_conv.to_weights)
+            for side, bias in ((28, False), (32, True))
         ),
     ]
     found = {}
@@ -229,10 +235,10 @@ def _type_of_other(name: str) -> str:
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
     rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
-    maps = ("wx", "wy", "bx", "by", "moments", "stats", "out")
+    maps = ("wx", "wy", "bx", "by", "conv", "stats", "out")
     if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps):
         return "*fp32"
-    whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads")
+    whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads", "parts")
     return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"
 
 

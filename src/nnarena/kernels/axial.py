@@ -4,6 +4,7 @@
     R̂ = (R − mean) / √(variance + ε) over samples and pixels,   out = R̂ ⊙ x
 
     measure     Σ (R − 1/HW) and Σ (R − 1/HW)² of every map: about zero, so that the variance loses no digits
+    settle      mean, unbiased variance and 1/√(variance + ε) of every map, from these or from a mean and variance
     attend      out
     pulled      Σ g x and Σ g x R̂ of every map, which the gradient of the norm needs; g is the gradient of out
     to_images   dx
@@ -55,30 +56,37 @@ def measure(
     tl.store(place + maps * parts, tl.sum(square))
 
 
+@triton.jit(do_not_specialize=["parts", "batch"])
+def settle(
+    found, stats, parts, batch, eps, PIXELS: tl.constexpr, MEASURED: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    unit, seed, maps = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
+    part = tl.arange(0, PARTS)
+    place = found + (seed * 2 * maps + unit) * parts + part
+    mean = tl.sum(tl.load(place, mask=part < parts, other=0.0))
+    variance = tl.sum(tl.load(place + maps * parts, mask=part < parts, other=0.0))
+    unbiased = variance
+    if MEASURED:  # they are the sums that `measure` found
+        count = batch.to(tl.float32) * PIXELS
+        away = mean / count
+        mean = away + 1.0 / PIXELS
+        variance = tl.maximum(variance / count - away * away, 0.0)
+        unbiased = variance * (count / (count - 1.0))
+    known = stats + seed * 3 * maps + unit
+    tl.store(known, mean)
+    tl.store(known + maps, unbiased)
+    tl.store(known + 2 * maps, 1.0 / tl.sqrt_rn(variance + eps))
+
+
 @triton.jit(do_not_specialize=["batch", "share"])
 def attend(
-    x, wx, wy, bx, by, moments, stats, out, batch, share, scale, eps,
+    x, wx, wy, bx, by, stats, out, batch, share, scale,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr, BIAS: tl.constexpr,
-    TRAINING: tl.constexpr,
 ):  # fmt: skip
     unit, part, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     maps = tl.num_programs(0)
     weights = weights_of(wx, wy, bx, by, seed * maps + unit, scale, H, W, HP, WP, BIAS)
-    mean = tl.load(moments + seed * 2 * maps + unit)
-    variance = tl.load(moments + (seed * 2 + 1) * maps + unit)
-    unbiased = variance
-    if TRAINING:  # they are the sums that `measure` found
-        count = batch.to(tl.float32) * (H * W)
-        away = mean / count
-        mean = away + 1.0 / (H * W)
-        variance = tl.maximum(variance / count - away * away, 0.0)
-        unbiased = variance * (count / (count - 1.0))
-    rate = 1.0 / tl.sqrt_rn(variance + eps)
-    if part == 0:
-        known = stats + seed * 3 * maps + unit
-        tl.store(known, mean)
-        tl.store(known + maps, unbiased)
-        tl.store(known + 2 * maps, rate)
+    mean, rate = norm_of(stats, seed, unit, maps)
     x += (seed * batch * C + unit % C) * (H * W)
     out += (seed * batch * maps + unit) * (H * W)
     first, end = part * share, tl.minimum(batch, (part + 1) * share)
@@ -99,7 +107,7 @@ def pulled(
     unit, part, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     maps, parts = tl.num_programs(0), tl.num_programs(1)
     weights = weights_of(wx, wy, bx, by, seed * maps + unit, scale, H, W, HP, WP, BIAS)
-    mean, rate = tl.load(stats + seed * 3 * maps + unit), tl.load(stats + (seed * 3 + 2) * maps + unit)
+    mean, rate = norm_of(stats, seed, unit, maps)
     x += (seed * batch * C + unit % C) * (H * W)
     pull += (seed * batch * maps + unit) * (H * W)
     total = tl.zeros((HP, WP), tl.float32)
@@ -195,9 +203,15 @@ def softmaxes(x, weights, H: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, WP
 
 
 @triton.jit
+def norm_of(stats, seed, unit, maps):
+    """The mean of a map, and 1/√(variance + ε)."""
+    return tl.load(stats + seed * 3 * maps + unit), tl.load(stats + (seed * 3 + 2) * maps + unit)
+
+
+@triton.jit
 def way_back(R, slope, stats, sums, seed, unit, maps, count, TRAINING: tl.constexpr):
     """R̂, and q = R ⊙ dR, from the gradient of R̂."""
-    mean, rate = tl.load(stats + seed * 3 * maps + unit), tl.load(stats + (seed * 3 + 2) * maps + unit)
+    mean, rate = norm_of(stats, seed, unit, maps)
     normed = (R - mean) * rate
     if TRAINING:
         total, along = tl.load(sums + seed * 2 * maps + unit), tl.load(sums + (seed * 2 + 1) * maps + unit)

@@ -144,7 +144,7 @@ class AttentionWise2d(nn.Module):
         self._check(x)
         if not self._can_fuse(x):
             return self.stages(x).output
-        h = self.conv(self._attended(x))
+        h = self._convolved(x)
         h = h + x if self.skip else h
         return (h if self.norm is None else self.norm(h)).relu()
 
@@ -170,22 +170,28 @@ class AttentionWise2d(nn.Module):
         plain = weight.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
         return can_fuse(x) and usual and small and plain
 
-    def _attended(self, x: Tensor) -> Tensor:
-        """What goes into the convolution. The norm's statistics move as `BatchNorm2d` moves them."""
-        from nnarena.kernels.relevance import Rule, attended
+    def _convolved(self, x: Tensor) -> Tensor:
+        """By kernels, the convolution too where they can. The norm's statistics move as `BatchNorm2d` moves them."""
+        from nnarena.kernels.relevance import Rule, attended, can_convolve, convolved
 
-        heads, scale = self.attention, self.scale
+        heads, scale, conv = self.attention, self.scale, self.conv
         assert scale.running_mean is not None and scale.running_var is not None and scale.momentum is not None
         moments = None if scale.training else torch.stack([scale.running_mean, scale.running_var])
         weights = heads.weight_x, heads.weight_y, heads.bias_x, heads.bias_y
-        out, stats = attended(x, weights, moments, Rule(heads.temperature, scale.eps))
+        rule = Rule(heads.temperature, scale.eps)
+        if can_convolve(*self.size):
+            out, stats = convolved(x, weights, conv.weight[0].flatten(1), moments, rule)
+            h = out if conv.bias is None else out + conv.bias
+        else:
+            out, stats = attended(x, weights, moments, rule)
+            h = conv(out)
         if scale.training:
             assert scale.num_batches_tracked is not None
             with torch.no_grad():
                 for running, new in ((scale.running_mean, stats[0]), (scale.running_var, stats[1])):
                     running.mul_(1 - scale.momentum).add_(new, alpha=scale.momentum)
                 scale.num_batches_tracked.add_(1)
-        return out
+        return h
 
     def _check(self, x: Tensor) -> None:
         if x.dim() != 4 or tuple(x.shape[1:]) != self.size:
