@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,31 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
     return value
+
+
+@contextmanager
+def locked(folder: Path, patience: float, busy: str) -> Iterator[None]:
+    """One process at a time; StoreError says `busy`. A lock dies with its process: a crash leaves none behind."""
+    try:
+        import fcntl
+    except ImportError:  # a system without file locks
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise StoreError(busy) from error
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
 
 
 def disk_is_full(error: OSError) -> bool:

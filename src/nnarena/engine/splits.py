@@ -7,7 +7,7 @@ Where samples are windows of recorded series, the series are shuffled instead an
 left over of the series at a border is dropped.
 
 Where the publisher has set samples aside for the test, those are the test, every one of them, and the validation's
-share is taken from the others.
+share is taken from the others, in whole series where there are any.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def split(
     set_aside: np.ndarray | None = None,
 ) -> Split:
     if set_aside is not None:
-        return _as_published(set_aside, protocol, rng)
+        return _as_published(set_aside, series, protocol, rng)
     batch, sizes = protocol.batch_size, held_out(count, protocol)
     parts = _by_sample(count, sizes, rng) if series is None else _by_series(series, sizes, rng)
     train = parts[2][: _whole(len(parts[2]), batch)]
@@ -61,11 +61,15 @@ def split(
     return Split(test=parts[0], validation=parts[1], train=train)
 
 
-def _as_published(set_aside: np.ndarray, protocol: Protocol, rng: np.random.Generator) -> Split:
+def _as_published(
+    set_aside: np.ndarray, series: np.ndarray | None, protocol: Protocol, rng: np.random.Generator
+) -> Split:
     """All that was set aside is the test; one shuffle of the others, whose first part is the validation."""
     batch = protocol.batch_size
-    test, others = np.flatnonzero(set_aside), rng.permutation(np.flatnonzero(~set_aside))
-    validation, train = np.split(others, [_whole(int(len(others) * protocol.validation_fraction), batch)])
+    test, others = np.flatnonzero(set_aside), np.flatnonzero(~set_aside)
+    sizes = [_whole(int(len(others) * protocol.validation_fraction), batch)]
+    parts = _by_sample(len(others), sizes, rng) if series is None else _by_series(series[others], sizes, rng)
+    validation, train = (others[part] for part in parts)
     train = train[: _whole(len(train), batch)]
     if not min(len(test), len(validation), len(train)):
         raise ArenaError(

@@ -132,10 +132,10 @@ class WideAttention(nn.Module):
         return x.unflatten(-1, (self.nhead, -1)).transpose(1, 2)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
     """Scaled dot-product attention; a GPU's fast kernels cannot be mapped over a population, plain products can."""
     with sdpa_kernel(SDPBackend.MATH) if q.is_cuda and recurrence.is_mapped() else contextlib.nullcontext():
-        return F.scaled_dot_product_attention(q, k, v)
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:

@@ -8,15 +8,13 @@ result.json     written last, by an atomic rename: its presence means done
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from nnarena.core.errors import StoreError
-from nnarena.core.files import finite, read_json, write_json, write_text
+from nnarena.core.files import finite, locked, read_json, write_json, write_text
 from nnarena.core.trial import Trial
 
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
@@ -93,26 +91,8 @@ class TrialFolder:
     @contextmanager
     def locked(self, patience: float = 30.0, busy: str = "") -> Iterator[None]:
         """One process at a time; StoreError says `busy`. A lock dies with its process: a crash leaves none behind."""
-        try:
-            import fcntl
-        except ImportError:  # a system without file locks
+        with locked(self.path, patience, busy or f"Another process is working on {self.path}."):
             yield
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            deadline = time.monotonic() + patience
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() > deadline:
-                        raise StoreError(busy or f"Another process is working on {self.path}.") from error
-                    time.sleep(0.05)
-            yield
-        finally:
-            os.close(handle)
 
     def is_locked(self) -> bool:
         """Whether a living process works on this trial now."""

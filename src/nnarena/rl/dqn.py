@@ -16,6 +16,7 @@ B batch, F observed numbers, A actions, H units.
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,13 +59,13 @@ class Settings:
     memory: int = 50_000
     crowd: int = 8
     warm_up: int = 1_000
-    every: int = 4
+    every: int = 2
     explore: float = 0.2
     epsilon: float = 0.05
     hold: int = 1
-    synchronise: int = 250
+    synchronise: int = 50
     look: int = 4_000
-    trials: int = 50
+    trials: int = 100
     max_norm: float = 10.0
 
 
@@ -81,8 +82,8 @@ class QNetwork(nn.Module):
         self.register_buffer("scale", torch.tensor(environment.scale))
         sizes = [environment.observations, *[hidden_size] * layers]
         parts: list[nn.Module] = []
-        for wide, narrow in zip(sizes, sizes[1:], strict=False):
-            parts += [nn.Linear(wide, narrow), nn.LayerNorm(narrow), nn.GELU()]
+        for read, units in itertools.pairwise(sizes):
+            parts += [nn.Linear(read, units), nn.LayerNorm(units), nn.GELU()]
         self.body = nn.Sequential(*parts, nn.Linear(sizes[-1], environment.actions))
 
     def forward(self, states: Tensor) -> Tensor:
