@@ -100,3 +100,29 @@ def test_too_few_samples_say_how_many_are_needed():
 def test_too_few_series_say_so():
     with pytest.raises(ArenaError, match="2000 samples in 1 series leave nothing to train on"):
         split(2000, np.zeros(2000), PUBLISHED, rng())
+
+
+def test_what_was_set_aside_is_the_test_and_one_shuffle_parts_the_others():
+    aside = np.arange(2000) % 5 == 0
+    found = split(2000, None, Protocol(batch_size=16), rng(3), aside)
+    np.testing.assert_array_equal(found.test, np.flatnonzero(aside))
+    shuffled = rng(3).permutation(np.flatnonzero(~aside))
+    np.testing.assert_array_equal(np.concatenate([found.validation, found.train]), shuffled)
+    assert len(found.validation) == 160
+
+
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=25), st.integers(1, 8), st.integers(0, 99))
+def test_no_series_is_shared_where_some_are_set_aside(lengths, batch, seed):
+    series = np.repeat(np.arange(len(lengths)), lengths)
+    aside = series >= len(lengths) - 1 - len(lengths) // 5
+    try:
+        found = split(len(series), series, Protocol(batch_size=batch), rng(seed), aside)
+    except ArenaError as error:
+        assert "too few" in str(error)
+        return
+    np.testing.assert_array_equal(found.test, np.flatnonzero(aside))
+    owners = [set(series[part]) for part in parts(found)]
+    assert not owners[0] & owners[1] and not owners[0] & owners[2] and not owners[1] & owners[2]
+    assert len(found.validation) == int(0.1 * (~aside).sum()) // batch * batch and len(found.train) % batch == 0
+    left_out = (~aside).sum() - len(found.validation) - len(found.train)
+    assert left_out < max(lengths) + batch

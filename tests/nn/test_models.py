@@ -147,7 +147,7 @@ def test_the_seed_decides_the_start_values(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_competitor_copies_and_pickles(model):
     spec = make_task(HOME[model]).spec
-    net, x = build(model, spec), inputs(spec)
+    net, x = build(model, spec).eval(), inputs(spec)
     for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(again(*x), net(*x))
 
@@ -182,7 +182,7 @@ def test_every_option_changes_the_model_or_its_answer(model, option):
 @pytest.mark.parametrize("model", MODELS)
 def test_it_can_be_compiled(model):
     spec = make_task(HOME[model]).spec
-    net = build(model, spec)
+    net = build(model, spec).eval()
     x = tuple(part[:2, : part.shape[1] if part.ndim == 4 else 3] for part in inputs(spec))
     torch.testing.assert_close(torch.compile(net, backend="eager")(*x), net(*x))
 

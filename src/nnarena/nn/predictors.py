@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nnarena.core.components import model
+from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.attention_split import AttentionSplitStack
 from nnarena.nn.head import SequenceModel
@@ -107,7 +108,7 @@ def predictor_lstm(spec: TaskSpec, *, hidden_size: int = 256) -> nn.Module:
     Options:
         hidden_size: units of every layer; the thesis has 256
     """
-    return SequenceModel(LSTMStack(spec.input_size + spec.timespans, hidden_size), spec)
+    return _after_the_last(spec, LSTMStack(_inputs(spec), hidden_size))
 
 
 @model(
@@ -131,8 +132,7 @@ def predictor_transformer(
         dim_feedforward: units of the feed-forward nets
         dropout: in training
     """
-    stack = EncoderStack(spec.input_size + spec.timespans, hidden_size, heads, dim_feedforward, dropout)
-    return SequenceModel(stack, spec)
+    return _after_the_last(spec, EncoderStack(_inputs(spec), hidden_size, heads, dim_feedforward, dropout))
 
 
 @model(
@@ -160,5 +160,16 @@ def predictor_attention_split(
         variant: as the thesis prints it, or as its authors' code does it
         dropout: of the memory, in training
     """
-    size = spec.input_size + spec.timespans
-    return SequenceModel(AttentionSplitStack(size, hidden_size, heads, variant=variant, dropout=dropout), spec)
+    stack = AttentionSplitStack(_inputs(spec), hidden_size, heads, variant=variant, dropout=dropout)
+    return _after_the_last(spec, stack)
+
+
+def _inputs(spec: TaskSpec) -> int:
+    return spec.input_size + spec.timespans
+
+
+def _after_the_last(spec: TaskSpec, stack: nn.Module) -> nn.Module:
+    """What the last step of the stack says; earlier ones may know of later inputs."""
+    if spec.per_step:
+        raise Unfit("it answers after the last step, and the task wants an output at every step.")
+    return SequenceModel(stack, spec)
