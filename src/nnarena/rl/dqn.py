@@ -36,9 +36,11 @@ SPEAK = 2.0  # seconds between two lines of progress
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How an agent learns.
+    """How an agent learns. The defaults suit problems that are solved in tens of thousands of steps.
 
     steps        actions in all environments together, at most
+    hidden_size  units of the network's `layers`; one layer of 256, as in the thesis, suffices for all three
+    memory       transitions that are kept
     crowd        environments that are played at the same time
     warm_up      actions before learning begins
     every        actions for one update
@@ -47,6 +49,7 @@ class Settings:
     synchronise  updates after which Q' becomes Q
     look         actions after which the greedy policy is tried on `trials` episodes; the best weights are kept
     enough       the mean return of these at which learning ends early
+    max_norm     the gradient is cut to this length
     """
 
     steps: int
@@ -198,7 +201,7 @@ def _learn(environment: Environment, settings: Settings, seed: int, log: Log) ->
     replay = Replay(settings.memory, environment.observations)
     explorer = Explorer(settings.crowd, environment.actions, settings.hold, rng)
     crowd = Crowd(environment, _seeds(rng, settings.crowd))
-    most, updates, spoke, last_look = -np.inf, 0, time.monotonic(), 0
+    most, updates, spoke, looked = -np.inf, 0, time.monotonic(), 0
     try:
         for step in range(settings.crowd, settings.steps + 1, settings.crowd):
             with torch.no_grad():
@@ -208,16 +211,15 @@ def _learn(environment: Environment, settings: Settings, seed: int, log: Log) ->
             came = crowd.step(actions)
             replay.add(states, actions, came.reward, came.following, came.terminated)
             while settings.warm_up + (updates + 1) * settings.every <= step:
-                loss = q_loss(online, target, replay.draw(settings.batch_size, generator), settings.gamma)
                 optimizer.zero_grad()
-                loss.backward()
+                q_loss(online, target, replay.draw(settings.batch_size, generator), settings.gamma).backward()
                 nn.utils.clip_grad_norm_(online.parameters(), settings.max_norm)
                 optimizer.step()
                 updates += 1
                 if updates % settings.synchronise == 0:
                     target.load_state_dict(online.state_dict())
-            if step - last_look >= settings.look and updates:
-                last_look = step
+            if step - looked >= settings.look and updates:
+                looked = step
                 score = greedy_score(environment, online, axis("look"), settings.trials)
                 if score > most:
                     most, best = score, copy.deepcopy(online)

@@ -18,7 +18,7 @@ from nnarena.core.errors import DataError, UnknownName
 class Environment:
     """One environment: Gymnasium's name, sizes, and the mean return of 100 episodes from which on it is solved.
 
-    `scale` is about how large each observed number gets; a network divides by it.
+    `scale` is about how large each observed number usually gets; a network divides by it.
     """
 
     name: str

@@ -15,8 +15,10 @@ class PredictAcrobot(Prediction):
 
     x: (length, 6), cosine and sine of the two angles, and both angular velocities; y: torque −1, 0 or 1.
 
-    The agent is a deep Q-network that has solved Gymnasium's Acrobot-v1: a mean return of at least -100 over 100
-    greedy episodes.
+    The agent is a deep Q-network that has solved Gymnasium's Acrobot-v1, with a mean return of at least -100 over 100
+    greedy episodes; one that has not fails the trial and says what it scored. It is trained when it is first needed, in
+    about a minute, kept with the data, and plays greedily. Windows lie inside of an episode; training, validation and
+    test have episodes of their own.
     """
 
     environment = "acrobot"
