@@ -16,9 +16,9 @@ class PredictMountainCar(Prediction):
     x: (length, 2), position and velocity; y: push left, nothing, or push right.
 
     The agent is a deep Q-network that has solved Gymnasium's MountainCar-v0, with a mean return of at least -130 over
-    100 greedy episodes; one that has not fails the trial and says what it scored. It is trained when it is first needed,
-    in about a minute, kept with the data, and plays greedily. Windows lie inside of an episode; training, validation and
-    test have episodes of their own.
+    100 greedy episodes; one that has not fails the trial and says what it scored. It is trained when it is first
+    needed, in about a minute, kept with the data, and plays greedily. Windows lie inside of an episode; training,
+    validation and test have episodes of their own.
     """
 
     environment = "mountaincar"
