@@ -40,6 +40,15 @@ def device(request, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def full_precision():
+    """Of torch's convolutions on a GPU."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.fixture(autouse=True)
 def few_programs(monkeypatch):
     """So that a program has two samples, and the last one fewer."""
     monkeypatch.setattr(relevance, "shares", lambda pieces, most: (-(-pieces // 2), 2))

@@ -3,8 +3,8 @@
 The network is the published configuration B on images of Fashion-MNIST's size: what they show changes no time. A step
 is forward, loss, backward and Adam. Ours is the engine's, which also gathers its batch from bytes and is one CUDA graph
 on a GPU. Beside it stand the plain layer by `torch.compile`, and one head after the other in plain torch; all are
-measured in turns. Gradients are compared with those of the loop in float64 first, and whoever gets them wrong has no
-time.
+measured in turns, in full float32 precision. Gradients are compared with those of the loop in float64 first, and
+whoever gets them wrong has no time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.optim import Adam
 from nnarena.api import build, make_study
 from nnarena.bench.timing import Measure, measure, reason
 from nnarena.core.errors import ArenaError
-from nnarena.engine.device import cores, synchronise
+from nnarena.engine.device import computing_with, cores, synchronise
 from nnarena.engine.fit import seconds_per_step
 from nnarena.kernels import chunk
 from nnarena.nn.attention_wise import AttentionWise2d
@@ -108,6 +108,21 @@ class HeadByHead(nn.Module):
 
 def compare(device: torch.device, rounds: int, seeds: int, tell: Tell) -> Iterator[Row]:
     """A row for every way; the loop over heads first."""
+    with computing_with(cores(), device):
+        rows, times = _measured(device, rounds, seeds, tell)
+    middle = statistics.median if device.type == "cuda" else min
+    unit = middle(times[0]) if 0 in times else None
+    for place, row in enumerate(rows):
+        if place not in times:
+            yield row
+            continue
+        seconds = middle(times[place]) / row.seeds
+        ratio = None if unit is None else seconds / unit
+        yield replace(row, ratio=ratio, seconds=seconds, epoch=seconds * EPOCH / BATCH[device.type])
+
+
+def _measured(device: torch.device, rounds: int, seeds: int, tell: Tell) -> tuple[list[Row], dict[int, list[float]]]:
+    """The ways, and the seconds of each in every round, for those that have a right to them."""
     rows: list[Row] = []
     measures: dict[int, Measure] = {}
     for way, count in ((LOOP, 1), (COMPILED, 1), *((OURS, count) for count in dict.fromkeys((1, seeds)))):
@@ -121,15 +136,7 @@ def compare(device: torch.device, rounds: int, seeds: int, tell: Tell) -> Iterat
         for place, measured in measures.items():
             tell(f"{rows[place].way}: measuring, {turn + 1} of {rounds}")
             times[place].append(measured(STEPS[device.type]))
-    middle = statistics.median if device.type == "cuda" else min
-    unit = middle(times[0]) if 0 in times else None
-    for place, row in enumerate(rows):
-        if place not in times:
-            yield row
-            continue
-        seconds = middle(times[place]) / row.seeds
-        ratio = None if unit is None else seconds / unit
-        yield replace(row, ratio=ratio, seconds=seconds, epoch=seconds * EPOCH / BATCH[device.type])
+    return rows, times
 
 
 def _prepared(row: Row, device: torch.device) -> tuple[Row, Measure | None]:
