@@ -50,11 +50,13 @@ def choose(name: str) -> str:
     return name
 
 
-def compare(task: str, device: torch.device, rounds: int, learn: int, seeds: int, tell: Tell) -> Iterator[Row]:
+def compare(
+    task: str, device: torch.device, rounds: int, learn: int, seeds: int, tell: Tell, threads: int = 1
+) -> Iterator[Row]:
     """Steps a second, measured in turns; then, if `learn` is not 0, the returns after so many steps of every seed."""
     component = catalogue("task")[task].load()
     component().check()
-    with computing_with(1, device):
+    with computing_with(threads, device):
         if importlib.util.find_spec(PEER) is None:
             tell("ours")
             ours = Ours(task, 0, device)
@@ -76,8 +78,8 @@ def compare(task: str, device: torch.device, rounds: int, learn: int, seeds: int
 
 
 def _seconds(way: Way, device: torch.device) -> float:
-    """Of some steps. On a CPU the process's own: both compute on one thread, and what else runs here is not theirs."""
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    """Of some steps. On one thread of a CPU the process's own time: what else runs here is not theirs."""
+    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     synchronise(device)
     began = clock()
     way(STEPS)

@@ -150,13 +150,14 @@ def images(model: str, cpu: bool, seeds: int, as_json: bool) -> None:
 @click.option("-t", "--task", default="halfcheetah", show_default=True, help="The environment.")
 @click.option("--cpu", is_flag=True, help="On the CPU, even where there is a GPU.")
 @click.option("--rounds", type=click.IntRange(1), default=30, show_default=True, help="Measurements of each.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads on the CPU.")
 @click.option("--learn", type=click.IntRange(0), default=0, help="Steps to learn before the returns are compared.")
 @click.option("--seeds", type=click.IntRange(1), default=2, show_default=True, help="Repetitions of that.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def control(task: str, cpu: bool, rounds: int, learn: int, seeds: int, as_json: bool) -> None:
+def control(task: str, cpu: bool, rounds: int, threads: int, learn: int, seeds: int, as_json: bool) -> None:
     """Steps a second of our soft actor-critic, beside stable-baselines3's with the same hyper-parameters.
 
-    Measured in turns, on one thread. With --learn, both train for so many steps and are examined in the same episodes.
+    Measured in turns. With --learn, both train for so many steps and are examined in the same episodes.
 
     \b
     nnarena bench control
@@ -169,10 +170,10 @@ def control(task: str, cpu: bool, rounds: int, learn: int, seeds: int, as_json: 
     name = choose(task)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     tell = _teller()
-    rows = list(compare(name, device, rounds, learn, seeds, tell))
+    rows = list(compare(name, device, rounds, learn, seeds, tell, threads))
     tell("")
     if as_json:
-        _echo_json(rows, device, unit="stable-baselines3", task=name, learn=learn)
+        _echo_json(rows, device, unit="stable-baselines3", task=name, learn=learn, threads=threads)
         return
     table = _table(f"Soft actor-critic on {name}", ["way", "steps a second", "ratio", f"return, {learn} steps", "note"])
     for row in rows:

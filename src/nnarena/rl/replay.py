@@ -113,6 +113,8 @@ class Replay:
 
     def window(self, time: Tensor, env: Tensor, following: bool = False) -> Tensor:
         """The last K frames (B, K, F) at a time, or after it. An episode's first frame stands for those before it."""
+        if self.frames == 1:
+            return self.at("following" if following else "observation", time, env)[:, None]
         count = self.frames - following
         back = torch.arange(count - 1, -1, -1, device=self.device)
         back = torch.minimum(back, self.at("age", time, env)[:, None])
