@@ -142,7 +142,7 @@ def test_every_recurrent_competitor_is_compiled(caplog):
     for name in (name for name, component in catalogue("model").items() if component.reads == "sequences"):
         task = make_task(name)
         model = build(name, task, torch.device("cuda"))
-        model(torch.randn(4, 5, task.spec.input_size, device="cuda")).sum().backward()
+        model(torch.randn(4, task.spec.length, task.spec.input_size, device="cuda")).sum().backward()
     assert "eagerly" not in caplog.text
 
 

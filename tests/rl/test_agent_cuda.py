@@ -39,7 +39,7 @@ def make_agent(model: str, logs: list[str], graphs: bool, **options) -> Agent:
 def test_updates_are_recorded_and_move_everything(model, options):
     logs: list[str] = []
     agent = make_agent(model, logs, graphs=True, **options)
-    before = [tensor.clone() for tensor in (*agent.sac.critics, *agent.model.parameters())]
+    before = [tensor.detach().clone() for tensor in (*agent.sac.critics, *agent.model.parameters())]
     told = agent.practise(lambda: None)
     assert not logs and agent.update.graph is not None  # type: ignore[attr-defined]
     assert all(torch.isfinite(torch.tensor(value)) for value in told.values())
