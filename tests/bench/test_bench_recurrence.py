@@ -18,7 +18,14 @@ from nnarena.nn.recurrent import Recurrent
 
 CPU = torch.device("cpu")
 # Without a recurrence of their own, or made of layers that are measured already.
-OTHERS = {"mlp", "attention_wise_1d", "predictor_lstm", "predictor_transformer", "predictor_attention_split"}
+OTHERS = {
+    "attention_split_actor",
+    "mlp",
+    "attention_wise_1d",
+    "predictor_lstm",
+    "predictor_transformer",
+    "predictor_attention_split",
+}
 MODELS = sorted({*recurrence.PUBLISHED, *recurrence.BESIDES})
 
 
