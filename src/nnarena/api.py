@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnarena.core.components import check, lend
+from nnarena.core.components import check, lend, take_batch_size
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Choice, parse_choice, parse_choices
 from nnarena.core.study import Grid, Study, find_study
@@ -105,6 +105,7 @@ def build(model: str, *, task: str, **options: Any) -> nn.Module:
     choice = parse_choice(model)[0]
     component, resolved = check("model", Choice(choice.ref, {**choice.options, **options}))
     task_component, task_options = check("task", parse_choice(task)[0])
+    take_batch_size(task_component, task_options)
     return component.load()(task_component.load()(**task_options).spec, **resolved)
 
 

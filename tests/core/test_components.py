@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import nnarena
-from nnarena.core.components import LR_OF, Component, catalogue, check, find, lend, option_docs, signature_options
+from nnarena.core.components import COMMON, Component, catalogue, check, find, lend, option_docs, signature_options
 from nnarena.core.errors import ArenaError, BadOption, UnknownName
 from nnarena.core.options import parse_choice
 
@@ -36,8 +36,9 @@ def test_the_source_text_says_what_the_signature_says(component):
     positional = [argument.name for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
     assert positional == {"model": ["spec"], "task": [], "optimizer": ["params"]}[component.kind]
     declared = [argument for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
-    own = [option for option in component.options if option != LR_OF]
-    assert (LR_OF in component.options) is (component.kind == "optimizer")
+    common = COMMON[component.kind]
+    own = [option for option in component.options if option not in common]
+    assert component.options == (*own, *common)
     assert [option.name for option in own] == [argument.name for argument in declared]
     for option, argument in zip(own, declared, strict=True):
         assert option.annotation.replace("'", '"') == argument.annotation.replace("'", '"')

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nnarena.core.components import catalogue
+from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, parse_choice
 from nnarena.core.protocol import PUBLISHED, Protocol
 from nnarena.core.trial import KINDS, make_trial, slug, trial_from_dict
@@ -52,7 +53,7 @@ def test_every_option_is_part_of_the_identity_and_an_explicit_default_is_not(kin
     assert make(**{kind: f"{name}[{option.name}={rendered(option.default)}]"}).id == plain.id
     changed = make(**{kind: f"{name}[{option.name}={rendered(other(option))}]"})
     assert changed.id != plain.id
-    assert changed.options[kind] != plain.options[kind]
+    assert (changed.options[kind], changed.protocol) != (plain.options[kind], plain.protocol)
 
 
 def changed_setting(name: str) -> dict[str, Value]:
@@ -133,9 +134,34 @@ def test_the_protocols_samples_and_learning_rate_reach_who_has_such_an_option():
     assert (explicit.options["task"]["samples"], explicit.options["optimizer"]["lr"]) == (9, 0.1)
 
 
+def test_a_task_may_have_a_batch_size_of_its_own():
+    trial, plain = make("add[batch_size=32]", batch_size=64), make(batch_size=32)
+    assert trial.protocol.batch_size == 32 and "batch_size" not in trial.options["task"]
+    assert trial.cell[0] == "add[batch_size=32]", "tables say it"
+    assert (trial.id, trial.path, trial.axis("data")) == (plain.id, plain.path, plain.axis("data"))
+    assert make("add[batch_size=none]", batch_size=64).id == make(batch_size=64).id
+    with pytest.raises(BadOption, match="batch_size must be above 0, not 0"):
+        make("add[batch_size=0]")
+
+
+@pytest.mark.parametrize("means_it", [True, False])
+def test_so_may_ones_own_unless_it_means_something_else_by_it(means_it, tmp_path):
+    argument = ", batch_size=7" if means_it else ""
+    (tmp_path / "own.py").write_text(
+        f"import numpy as np\ndef mine(rng{argument}): return np.zeros((9, 3, 2)), np.zeros(9)"
+    )
+    trial = make(f"{tmp_path / 'own.py'}:mine[batch_size=3]", batch_size=64)
+    assert trial.protocol.batch_size == (64 if means_it else 3)
+    assert trial.options["task"] == ({"batch_size": 3} if means_it else {})
+
+
 @pytest.mark.parametrize(
     "trial",
-    [make(), make("add[length=10]", "gru[hidden_size=3]", "adam[betas=(0.5,0.9),eps=1e-7]", seed=4, lr=0.1, epochs=2)],
+    [
+        make(),
+        make("add[batch_size=8]"),
+        make("add[length=10]", "gru[hidden_size=3]", "adam[betas=(0.5,0.9),eps=1e-7]", seed=4, lr=0.1, epochs=2),
+    ],
 )
 def test_a_request_survives_json(trial):
     again = trial_from_dict(json.loads(json.dumps(trial.as_dict())))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nnarena.cli.completion import complete_names
-from nnarena.core.components import ROOMS, Component, Kind, catalogue, find
+from nnarena.core.components import ROOMS, Component, Kind, catalogue, find, take_batch_size
 from nnarena.core.errors import ArenaError, Unfit, UnknownName
 from nnarena.core.options import Option, parse_choice, render
 from nnarena.core.protocol import Protocol
@@ -70,6 +70,7 @@ def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[
     if kind == "model":
         content["parameters"] = parameters_per_task(component, resolved)
     if kind == "task":
+        take_batch_size(component, resolved)
         spec = component.load()(**resolved).spec
         content["input"] = list(spec.input_shape)
         content["output"] = list(spec.output_shape)

@@ -39,6 +39,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 LENT = "<python>"
 # What every optimizer takes.
 LR_OF = Option("lr_of", "str", "", doc="other learning rates, by a part of parameters' names: attention:0.1", rare=True)
+# What every task takes.
+BATCH_SIZE = Option("batch_size", "int | None", None, doc="samples a step, in the place of the protocol's", rare=True)
+COMMON: dict[Kind, tuple[Option, ...]] = {"model": (), "task": (BATCH_SIZE,), "optimizer": (LR_OF,)}
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
@@ -141,6 +144,11 @@ def check(kind: Kind, choice: Choice) -> tuple[Component, dict[str, Value]]:
     return component, component.resolve(dict(choice.options))
 
 
+def take_batch_size(component: Component, options: dict[str, Value]) -> int | None:
+    """What the options of a task say of the batch size, taken out of them: it is for the engine and not for the task."""
+    return options.pop(BATCH_SIZE.name, None) if BATCH_SIZE in component.options else None
+
+
 def tidy(kind: Kind, choice: Choice) -> Choice:
     """The choice with its options in their declared order and of their declared types: one thing, one spelling."""
     component, resolved = check(kind, choice)
@@ -167,7 +175,7 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
                     module=f"nnarena.{ROOMS[kind]}.{path.stem}",
                     attribute=node.name,
                     doc=doc,
-                    options=(*_source_options(node, module, doc), *((LR_OF,) if kind == "optimizer" else ())),
+                    options=(*_source_options(node, module, doc), *COMMON[kind]),
                     reference=keywords.get("reference", ""),
                     reads=keywords.get("reads", "sequences"),
                 )

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nnarena.core.components import Component, Kind, check, tidy
+from nnarena.core.components import BATCH_SIZE, Component, Kind, check, take_batch_size, tidy
 from nnarena.core.options import Choice, Value, parse_choice
 from nnarena.core.protocol import Protocol
 from nnarena.core.seeds import derive
@@ -76,7 +76,11 @@ class Trial:
 
 
 def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, protocol: Protocol, seed: int) -> Trial:
-    """A trial with every name and option checked. The protocol's samples and lr reach who has such an option."""
+    """A trial with every name and option checked. The protocol's samples and lr reach who has such an option.
+
+    The other way round, a batch size that the task is named with becomes the protocol's of this trial: a smaller batch
+    is no other task, and leaves its name and its seeds as they are.
+    """
     components: dict[str, Component] = {}
     options: dict[str, dict[str, Value]] = {}
     asked: dict[str, Choice] = {}
@@ -91,6 +95,9 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
             resolved |= {} if setting in choice.options else {setting: value}
         components[kind], options[kind], asked[kind] = component, resolved, tidy(kind, choice)
         news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
+        if kind == "task" and (batch_size := take_batch_size(component, resolved)) is not None:
+            protocol = replace(protocol, batch_size=batch_size)
+            del news[BATCH_SIZE.name]
         names[kind] = Choice(choice.ref, news).label
     return Trial(
         study=study,
