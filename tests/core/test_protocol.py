@@ -27,6 +27,7 @@ def test_the_defaults_are_the_published_protocol():
         "step_factor": 0.1,
         "select": "best",
         "watch_test": False,
+        "watch_gradient": False,
         "precision": "float32",
         "timeout": None,
         "threads": 1,

@@ -276,3 +276,17 @@ def test_what_is_over_gives_its_memory_back(tmp_path) -> None:
     for number in range(3):
         run_together(seeds(3), tmp_path / str(number), device=CUDA)
     assert torch.cuda.memory_allocated() <= before + 1_000_000
+
+
+@pytest.mark.parametrize("model", [":Small", "lstm"])
+def test_a_watched_gradient_is_recorded_with_the_step(model, tmp_path, recordings) -> None:
+    trials, logs = seeds(3, model, watch_gradient=True), []
+    run_together(trials, tmp_path / "one", logs=logs, device=CUDA)
+    assert logs == [] and recordings == [("a step", True), ("validation", True)]
+    for place, trial in enumerate(trials):
+        run(trial, tmp_path / "each" / str(place), device=CUDA)
+        run(trial, tmp_path / "cpu" / str(place))
+        lines = [curve(tmp_path / way / str(place)) for way in ("one", "each", "cpu")]
+        for one, each, cpu in zip(*lines, strict=True):
+            assert each["training"] == pytest.approx(one["training"], rel=1e-2, abs=1e-6)
+            assert each["training"] == pytest.approx(cpu["training"], rel=1e-2, abs=1e-6)

@@ -145,7 +145,7 @@ def check(kind: Kind, choice: Choice) -> tuple[Component, dict[str, Value]]:
 
 
 def take_batch_size(component: Component, options: dict[str, Value]) -> int | None:
-    """What the options of a task say of the batch size, taken out of them: it is for the engine and not for the task."""
+    """What the options of a task say of the batch size, taken out of them: it is the engine's and not the task's."""
     return options.pop(BATCH_SIZE.name, None) if BATCH_SIZE in component.options else None
 
 

@@ -13,7 +13,7 @@ from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, render, resolve
 
 # Settings that came after the first stores were made.
-LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision")
+LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "watch_gradient", "precision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class Protocol:
         step_factor: what the learning rate is multiplied by at a milestone
         select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
+        watch_gradient: record the mean gradient of the first layer's weights, and in the result how the last epoch went
         precision: float32, or on a GPU bf16 for products and convolutions, with weights and loss in float32
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
@@ -56,6 +57,7 @@ class Protocol:
     step_factor: float = 0.1
     select: Literal["best", "last"] = "best"
     watch_test: bool = False
+    watch_gradient: bool = False
     precision: Literal["float32", "bf16"] = "float32"
     timeout: float | None = None
     threads: int = 1

@@ -25,6 +25,8 @@ EVALUATION = 1 / 3  # the time of a step that only looks, in steps that learn
 
 def check_fit(trial: Trial) -> int:
     """Build the model, feed it two samples of zeros, look at what comes out. Returns its trainable parameters."""
+    if trial.protocol.watch_gradient and practises(trial):
+        raise ArenaError(f"watch_gradient: the steps of {trial.task.label} are its own, and cannot be watched.")
     task: Task = trial.components["task"].load()(**trial.options["task"])
     model = multiply_in(trial.protocol.precision, build_model(trial, task), torch.device("cpu"))
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

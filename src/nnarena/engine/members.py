@@ -131,6 +131,8 @@ class Member:
         """The selected weights and how good they are: here (and in `watch`) alone the test samples are read."""
         ready, result, batch = self.ready, self.result, self.trial.protocol.batch_size
         result["status"], result["best_epoch"] = status, self.schedule.best_epoch
+        if self.trial.protocol.watch_gradient:
+            result["training"] = _last_epoch(self.folder.curve(), len(ready.parts["train"]) // batch)
         if self.best:
             save(self.folder.path / MODEL, self.best)
             for part in ("validation", "test"):
@@ -163,6 +165,14 @@ class Member:
         self.is_over = True
         self.best = {}
         self.__dict__.pop("ready", None)
+
+
+def _last_epoch(curve: list[dict[str, Any]], steps: int) -> dict[str, float | None]:
+    """How the last epoch went: its loss as a mean over batches and as their sum, and what was watched."""
+    if not curve:
+        return {}
+    loss, watched = curve[-1]["loss"], curve[-1]["training"]
+    return {"loss": loss, "loss_sum": None if loss is None else loss * steps, **watched}
 
 
 def _baselines(ready: Ready) -> dict[str, dict[str, float]]:

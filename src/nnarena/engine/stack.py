@@ -99,6 +99,11 @@ class Stacked(Trainer):
         keep_buffers(self.buffers, buffers)
         return losses_S.detach()
 
+    def _gradient_of(self, name: str) -> Tensor | None:
+        place = list(self.params).index(name)
+        rows = [cohort.params[place].grad for cohort in self.cohorts]
+        return None if rows[0] is None else torch.cat(rows)  # type: ignore[arg-type]
+
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self._batch(self.validation_data, rows_B.expand(len(self.members), -1))
         with SideBySide():
@@ -181,9 +186,14 @@ class Stacked(Trainer):
 
 def make_trainer(trial: Trial, members: Sequence[Trainee], device: torch.device, log: Log) -> Trainer:
     """Of one member alone, or of many as one. `trial` is any of them."""
+    batch_size = trial.protocol.batch_size
     if len(members) == 1:
-        return Alone(members[0], trial.protocol.batch_size, device, log)
-    return Stacked(trial, members, trial.protocol.batch_size, device, log)
+        trainer = Alone(members[0], batch_size, device, log)
+    else:
+        trainer = Stacked(trial, members, batch_size, device, log)
+    if trial.protocol.watch_gradient:
+        trainer.watch_gradient()
+    return trainer
 
 
 def check_optimizer(optimizer: Optimizer) -> None:

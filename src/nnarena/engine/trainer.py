@@ -7,7 +7,7 @@ where they are: the order of the samples, a counter, the losses. The host looks 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -59,6 +59,7 @@ class Trainer:
         self.losses_S = torch.zeros(self.steps, len(members), dtype=torch.float64, device=device)
         self.scores_MS: Tensor | None = None
         self.metrics: list[str] = []
+        self.watched = ""
         self.blend: Blend | None = None
         self.optimizers: list[Optimizer] = []
         self.log = log
@@ -70,6 +71,16 @@ class Trainer:
         self.learn = Replayed(self._step if whole else self._gradients, self.device, self.log, name)
         self.complete = (lambda: None) if whole else self._update  # what the recording leaves out
         self.look = Replayed(self._look, self.device, self.log, f"{self.members[0].name}: validation")
+
+    def watch_gradient(self) -> None:
+        """From now on every step records the mean gradient of the first layer's weights, and the mean of its size.
+
+            mean of g,   mean of |g|,   over all entries of the first weight
+
+        They lie on the device with the losses until the epoch is over.
+        """
+        self.watched = first_weight(self.members[0].ready.state.params)
+        self.gradients_S = torch.zeros(self.steps, 2, len(self.members), dtype=torch.float64, device=self.device)
 
     def close(self) -> None:
         """Let go of the graphs and their memory."""
@@ -114,11 +125,22 @@ class Trainer:
         raise NotImplementedError
 
     def remarks(self, member: int) -> dict[str, Any]:
-        """What else the last epoch's line of a member shall hold."""
-        return {}
+        """What else the last epoch's line of a member shall hold.
+
+        Where the gradient is watched: its size as a mean over all steps, for one step's is that of one batch; and the
+        mean of the last step with its sign, as some papers print it.
+        """
+        if not self.watched:
+            return {}
+        means, sizes = self.gradients_S[:, :, member].cpu().T
+        return {"training": {"gradient": float(sizes.mean()), "last_gradient": float(means[-1])}}
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         """Leave the gradients of a batch where the optimizers find them; returns the losses (S,)."""
+        raise NotImplementedError
+
+    def _gradient_of(self, name: str) -> Tensor | None:
+        """The gradient (S, …) of a parameter as the last batch left it; None if it has none."""
         raise NotImplementedError
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
@@ -139,6 +161,11 @@ class Trainer:
     def _gradients(self) -> None:
         losses_S = self._gradients_of(self.order_SB.index_select(0, self.place)[0])
         self.losses_S.index_copy_(0, self.place, losses_S.double()[None])
+        gradient = self._gradient_of(self.watched) if self.watched else None
+        if gradient is not None:
+            parts = torch.view_as_real(gradient) if gradient.is_complex() else gradient
+            entries = parts.flatten(1).double()
+            self.gradients_S.index_copy_(0, self.place, torch.stack([entries.mean(1), entries.abs().mean(1)])[None])
         self.place += 1
 
     @torch.no_grad()
@@ -186,6 +213,10 @@ class Alone(Trainer):
         batch = self.train_data.batch(index_SB[0], self.keys_S)
         return compute_gradients(self.model, self.task, self.own, *batch)[None]
 
+    def _gradient_of(self, name: str) -> Tensor | None:
+        gradient = self.own.params[name].grad
+        return None if gradient is None else gradient[None]
+
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self.validation_data.batch(rows_B)
         scores = self.task.score(answer(self.model, self.task, self.own.weights(), inputs), targets)
@@ -204,6 +235,11 @@ class Alone(Trainer):
                 yield
             finally:
                 _set_lrs(groups, lowered)
+
+
+def first_weight(params: Mapping[str, Tensor]) -> str:
+    """The first parameter that is no vector, in the order in which the model has them; the first if all are."""
+    return next((name for name, param in params.items() if param.ndim > 1), next(iter(params)))
 
 
 def _set_lrs(groups: list[dict[str, Any]], lrs: Sequence[float]) -> None:

@@ -80,8 +80,9 @@ class Chart {
   }
 
   chooseScale() {
-    // Errors fall over decades, accuracies do not.
-    this.log = !this.key.endsWith("accuracy");
+    // Errors fall over decades, accuracies do not, and what has a sign has no logarithm.
+    const signed = this.curves.some((curve) => curve.values[this.key]?.some((value) => value < 0));
+    this.log = !signed && !this.key.endsWith("accuracy");
     this.logBox.checked = this.log;
   }
 

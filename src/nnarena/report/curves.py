@@ -75,4 +75,5 @@ def _seconds(line: str) -> float:
 def _flat(epoch: dict[str, Any]) -> dict[str, float | None]:
     validation = {f"validation.{name}": value for name, value in (epoch.get("validation") or {}).items()}
     test = {f"test.{name}": value for name, value in (epoch.get("test") or {}).items()}
-    return {"loss": epoch.get("loss"), **validation, **test, "lr": epoch.get("lr")}
+    training = {f"training.{name}": value for name, value in (epoch.get("training") or {}).items()}
+    return {"loss": epoch.get("loss"), **validation, **test, **training, "lr": epoch.get("lr")}

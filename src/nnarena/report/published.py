@@ -7,7 +7,8 @@ protocol. A rehearsal of one epoch is not a failed reproduction, so such rows ar
 
 A metric such as `best_on_test.accuracy` is that of the epoch which is best on the test set. Whoever chooses by the test
 knows the answers, so it is never comparable, and stands beside ours only where the protocol watched the test. One such
-as `training.reward_per_step` is of the last ten epochs of a model that learns from what it does.
+as `training.reward_per_step` is of the last ten epochs of a model that learns from what it does, and of the last epoch
+of another, where the protocol watched its gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from nnarena.stats.verdicts import REPRODUCED, UNDECIDED, reproduced, resolution
 # Published times were measured on other machines: they are not compared.
 TIMES = ("seconds_total", "seconds_per_epoch")
 # Settings that do not change what is learned.
-HARMLESS = ("timeout", "threads", "watch_test")
+HARMLESS = ("timeout", "threads", "watch_test", "watch_gradient")
 NOT_COMPARABLE = "not comparable"
 EQUAL, DIFFERS = "equal", "differs"
 BEST_ON_TEST, TRAINING = "best_on_test.", "training."

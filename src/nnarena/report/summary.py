@@ -6,7 +6,8 @@
 
 Where the protocol watched the test, a row has "best_on_test" too, like "test": the metrics of the epochs that are best
 on the test set. They are for comparison with publications that chose so, and rank nothing. Where models learn from what
-they do, it has "training", like "test": what its last ten epochs were like, which ranks nothing either.
+they do, or the protocol watched the gradient, it has "training", like "test": what its last ten epochs, or the last,
+were like, which ranks nothing either.
 
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
 ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not

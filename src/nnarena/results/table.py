@@ -3,7 +3,7 @@
 One row a trial. Columns: `id, path, task, model, optimizer, options (JSON), seed, status, parameters, epochs,
 best_epoch, seconds_total, seconds_per_epoch, exclusive_timing, peak_memory, device, error`, then one column a metric:
 `validation.<metric>`, `test.<metric>`, `baseline.<name>.<metric>`, and `training.<metric>` where a model learns from
-what it does. Any tool that reads Parquet can query it.
+what it does, or its gradient was watched. Any tool that reads Parquet can query it.
 
 Refreshing looks at every folder but reads only results that are new or changed, so a store of many thousand trials
 opens in about a second. The table is never the truth: delete it and it comes back.
