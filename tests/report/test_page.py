@@ -216,6 +216,28 @@ def test_a_row_unfolds_to_its_command_and_its_trials(page: Page, arena: Store) -
     assert detail.count() == 0
 
 
+def test_what_collapsed_and_a_watched_gradient_can_be_seen(browser: Browser, tmp_path: Path) -> None:
+    study = make_study(["digits"], ["lstm"], ["adam"], seeds=2)
+    store = Store.create(tmp_path / "store", study)
+    for trial in trials(study):
+        write(store, trial, collapsed=trial.seed == 0, epochs=0)
+        for epoch, sign in enumerate([1, -1, 1]):
+            line = {"epoch": epoch + 1, "loss": 2.3, "validation": {"accuracy": 0.1}, "lr": 0.1, "seconds": 1.0}
+            line["training"] = {"gradient": 1e-4, "last_gradient": sign * 1e-5}
+            store.trial_folder(trial).append(line)
+    write_page(store, tmp_path / "report.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    page.locator("#task-0").get_by_role("button", name="lstm").click()
+    assert page.locator("tr.detail tbody td:nth-child(2)").all_inner_texts() == ["done, collapsed", "done"]
+    assert "1 of 2 collapsed" in page.locator("#task-0 tr.who").inner_text()
+    for quantity, log in (("training gradient", True), ("training last_gradient", False), ("training loss", True)):
+        page.locator(".quantity").select_option(label=quantity)
+        assert page.locator(".log").is_checked() is log, "what has a sign has no logarithm"
+        assert page.evaluate("window.nnarena.charts[0].whole() !== null")
+    page.close()
+
+
 def test_narrow_and_dark(page: Page) -> None:
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 390, "height": 800})

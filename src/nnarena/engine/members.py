@@ -17,6 +17,7 @@ from nnarena.core.files import write_text
 from nnarena.core.spec import Samples
 from nnarena.core.trial import Trial
 from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
+from nnarena.engine.collapse import Answers
 from nnarena.engine.device import device_name, is_lost, peak_memory, versions
 from nnarena.engine.graph import first_line
 from nnarena.engine.prepare import Ready, prepare
@@ -136,7 +137,9 @@ class Member:
         if self.best:
             save(self.folder.path / MODEL, self.best)
             for part in ("validation", "test"):
-                result[part] = evaluate(ready.model, ready.task, self.best, ready.parts[part], batch)
+                answers = Answers(ready.task.spec)
+                result[part] = evaluate(ready.model, ready.task, self.best, ready.parts[part], batch, answers.see)
+            result["collapsed"] = answers.have_collapsed(ready.parts["test"].targets)
         result["baselines"] = _baselines(ready)
 
     def check_device(self, error: Exception) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -132,15 +132,22 @@ def answer(model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, task: Task, weights: Mapping[str, Tensor], data: Data, batch_size: int
+    model: nn.Module,
+    task: Task,
+    weights: Mapping[str, Tensor],
+    data: Data,
+    batch_size: int,
+    see: Callable[[Tensor], None] = lambda prediction: None,
 ) -> dict[str, float]:
-    """Means of all metrics over the samples; the last batch may be smaller."""
+    """Means of all metrics over the samples; the last batch may be smaller. `see` is shown every batch's answers."""
     model.eval()
     index = torch.arange(len(data), device=data.targets.device)
     totals: dict[str, list[Tensor]] = {}
     for rows in index.split(batch_size):
         inputs, targets = data.batch(rows)
-        for name, value in task.score(answer(model, task, weights, inputs), targets).items():
+        prediction = answer(model, task, weights, inputs)
+        see(prediction)
+        for name, value in task.score(prediction, targets).items():
             totals.setdefault(name, []).append(value)
     shares = [len(rows) / batch_size for rows in index.split(batch_size)]
     return {

@@ -152,6 +152,7 @@ def closing(trial: Trial, result: dict[str, Any]) -> str:
         return f"{name(trial)}: {result['status']}: {result['error'] or 'no epoch had a finite loss'}"
     status = "" if result["status"] == "done" else f"{result['status']}, "
     effort = f"{result['epochs']} epochs, {duration(result['seconds_total'])}"
+    status += "collapsed, " if result.get("collapsed") else ""
     return f"{name(trial)}: {status}test {scores(result['test'])}, {effort}"
 
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from nnarena.report.numbers import NONE, number, whole
-from nnarena.report.ranking import Board, Line, published_figure, score_texts, verdict_sentence
+from nnarena.report.ranking import Board, Line, published_figure, score_texts, trial_remarks, verdict_sentence
 from nnarena.report.strips import Axis, axis, scale, strip
 from nnarena.stats.metrics import better
 
@@ -122,12 +122,12 @@ def _row(
     if line.is_baseline:
         return f'<tr class="baseline">{"".join(cells)}{"<td></td>" * 4}</tr>'
     seconds = number(row["seconds_per_epoch"])
-    failed = f'<span class="below failed">{row["failed"]} failed</span>' if row["failed"] else ""
+    remarks = "".join(f'<span class="below failed">{text}</span>' for text in trial_remarks(row))
     cells += [
         _cell(whole(row["parameters"]), row["parameters"]),
         _cell(number(row["epochs"]), row["epochs"]),
         _cell(seconds if exclusive or seconds == NONE else f"~{seconds}", row["seconds_per_epoch"]),
-        _cell(f"{row['trials']}{failed}", row["trials"]),
+        _cell(f"{row['trials']}{remarks}", row["trials"]),
     ]
     who = place[row["model"], row["optimizer"]]
     best = " first" if line.rank == 1 else ""

@@ -149,7 +149,8 @@ function makeDetail(row) {
   const body = table.createTBody();
   for (const trial of entry.trials) {
     const line = body.insertRow();
-    const values = [trial.seed, trial.status.replace(/_/g, " "), ...metrics.map((name) => trial.test[name]), trial.epochs, trial.best_epoch];
+    const status = trial.status.replace(/_/g, " ") + (trial.collapsed ? ", collapsed" : "");
+    const values = [trial.seed, status, ...metrics.map((name) => trial.test[name]), trial.epochs, trial.best_epoch];
     for (const value of values) line.insertCell().textContent = value ?? "–";
     line.insertCell().append(commandBox(`nnarena rerun ${quoted(DATA.folder)} ${trial.id}`));
   }

@@ -20,7 +20,7 @@ from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
 from nnarena.report.published import NOT_COMPARABLE
-from nnarena.report.ranking import WATCHED, boards
+from nnarena.report.ranking import ABOUT_COLLAPSED, WATCHED, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
 from nnarena.results.folder import RESULT
 from nnarena.results.store import TRIALS, Store
@@ -87,7 +87,7 @@ def _data(store: Store, table: pl.DataFrame, summary: dict[str, Any], budget: in
         row = rows.setdefault(
             cell, {"task": tasks[cell[0]], "who": place[cell[1:]], "command": commands[cell], "trials": []}
         )
-        entry = {key: trial[key] for key in ("id", "seed", "status", "epochs", "best_epoch")}
+        entry = {key: trial[key] for key in ("id", "seed", "status", "collapsed", "epochs", "best_epoch")}
         entry["test"] = {name[5:]: short(trial[name]) for name in metrics if trial[name] is not None}
         if spent < budget:
             entry["curve"] = read_curve(store.folder / TRIALS / trial["path"], limit)
@@ -120,6 +120,8 @@ def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
         (f"{len(summary['failures']):,}", "failed", "bad" if summary["failures"] else ""),
         (f"{summary['pending']:,}", "to come", ""),
     ]
+    if collapsed := sum(row.get("collapsed", 0) for row in summary["rows"]):
+        tiles.insert(2, (f"{collapsed:,}", "collapsed", "bad"))
     verdicts = [
         figure["verdict"]
         for row in summary["rows"]
@@ -216,6 +218,8 @@ def _notes(summary: dict[str, Any], limit: int | None, budget: int) -> str:
         notes.append("Seconds marked ~ were measured while other trials ran on the same device.")
     if summary["watch_test"]:
         notes.append(WATCHED)
+    if any(row.get("collapsed") for row in summary["rows"]):
+        notes.append(ABOUT_COLLAPSED)
     if summary["missing"]:
         notes.append(f"This version lacks models of the study: {', '.join(summary['missing'])}.")
     if limit is not None:

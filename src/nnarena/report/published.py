@@ -8,7 +8,8 @@ protocol. A rehearsal of one epoch is not a failed reproduction, so such rows ar
 A metric such as `best_on_test.accuracy` is that of the epoch which is best on the test set. Whoever chooses by the test
 knows the answers, so it is never comparable, and stands beside ours only where the protocol watched the test. One such
 as `training.reward_per_step` is of the last ten epochs of a model that learns from what it does, and of the last epoch
-of another, where the protocol watched its gradient.
+of another, where the protocol watched its gradient. `collapsed` is 1 where the published model gave every sample the
+same class, and 0 where it is said to have done better.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ TIMES = ("seconds_total", "seconds_per_epoch")
 HARMLESS = ("timeout", "threads", "watch_test", "watch_gradient")
 NOT_COMPARABLE = "not comparable"
 EQUAL, DIFFERS = "equal", "differs"
+COLLAPSED = "collapsed"
 BEST_ON_TEST, TRAINING = "best_on_test.", "training."
 
 
@@ -115,9 +117,21 @@ def compare(figure: Figure, ours: Sequence[float], lost: int, hindrance: str) ->
         return entry | {"verdict": NOT_COMPARABLE, "why": "the epoch was chosen on the test set"}
     if hindrance:
         return entry | {"verdict": NOT_COMPARABLE, "why": hindrance}
+    if figure.metric == COLLAPSED:
+        return entry | _compare_fates(bool(figure.mean), ours, lost)
     direction = "neither" if figure.metric == "epochs" else better(figure.metric)
     verdict = reproduced(figure.mean, figure.std, figure.runs, ours, figure.rounding, direction)
     text, why = verdict.text, verdict.why
     if lost and text == REPRODUCED:
         text, why = UNDECIDED, f"{lost} of our {len(ours) + lost} trials gave no value"
     return entry | {"verdict": text, "why": why, "low": verdict.low, "high": verdict.high, "margin": verdict.margin}
+
+
+def _compare_fates(collapsed: bool, ours: Sequence[float], lost: int) -> dict[str, str]:
+    """Whether ours collapsed as the published model did, or did not."""
+    alike = sum(bool(value) == collapsed for value in ours)
+    if not alike:
+        return {"verdict": DIFFERS, "why": "none of ours did so"}
+    if alike < len(ours) + lost:
+        return {"verdict": UNDECIDED, "why": f"{alike} of our {len(ours) + lost} trials ended like the published one"}
+    return {"verdict": EQUAL, "why": "all ended alike"}

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnarena.report.numbers import interval, number, whole, with_spread
-from nnarena.report.published import BEST_ON_TEST, TRAINING
+from nnarena.report.published import BEST_ON_TEST, COLLAPSED, TRAINING
 from nnarena.stats.metrics import rank_key
 
+ABOUT_COLLAPSED = "Collapsed: a model that gives every test sample the same class. Its trial counts as any other."
 WATCHED = "The test metrics of every epoch were recorded (watch_test); nothing was chosen by them."
 
 
@@ -85,6 +86,8 @@ def verdict_sentence(metric: str, row: Mapping[str, Any]) -> str:
     if metric in scores:
         ours = scores[metric]
         text = f"{number(ours['mean'])} {interval(ours['low'], ours['high'])}" if ours["mean"] is not None else "none"
+    elif metric == COLLAPSED:
+        text = f"{row[metric]} of {row['trials']}"
     else:
         text = whole(row[metric]) if metric == "parameters" else number(row[metric])
     why = f" ({figure['why']})" if figure["verdict"] in ("undecided", "not comparable") and figure.get("why") else ""
@@ -95,6 +98,8 @@ def published_figure(metric: str, figure: Mapping[str, Any]) -> str:
     """A published figure with the digits that were printed, as far as a float keeps them."""
     if metric == "parameters":
         return whole(figure["mean"])
+    if metric == COLLAPSED:
+        return "yes" if figure["mean"] else "no"
     places = max(3, *(len(f"{figure[key] or 0:g}".partition(".")[2]) for key in ("mean", "std")))
     mean = f"{figure['mean']:.{places}f}"
     return mean if figure["std"] is None else f"{mean} ± {figure['std']:.{places}f}"
@@ -107,12 +112,20 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
         found.append("~ The seconds were measured while other trials ran on the same device.")
     if summary["watch_test"]:
         found.append(WATCHED)
+    if any(row.get("collapsed") for row in summary["rows"]):
+        found.append(ABOUT_COLLAPSED)
     if summary["pending"]:
         count = summary["pending"]
         found.append("One trial of the study is not finished." if count == 1 else f"{count} trials are not finished.")
     if summary["missing"]:
         found.append(f"This version lacks models of the study: {', '.join(summary['missing'])}.")
     return found
+
+
+def trial_remarks(row: Mapping[str, Any]) -> list[str]:
+    """What is to be said of a row's trials beside how many there are: `1 failed`, `2 of 3 collapsed`."""
+    found = [f"{row['failed']} failed"] if row["failed"] else []
+    return found + ([f"{row['collapsed']} of {row['trials']} collapsed"] if row.get("collapsed") else [])
 
 
 def score_texts(line: Line, metric: str) -> tuple[str, str]:

@@ -11,7 +11,8 @@ were like, which ranks nothing either.
 
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
 ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not
-done is counted in `failed` and listed in `failures`. The last metric of a task ranks its rows; a row without results
+done is counted in `failed` and listed in `failures`. Where answers are classes, a row has "collapsed": how many of its
+trials gave every test sample the same one. The last metric of a task ranks its rows; a row without results
 comes last.
 """
 
@@ -22,7 +23,16 @@ from typing import TYPE_CHECKING, Any
 from nnarena.core.files import read_json
 from nnarena.core.study import Study
 from nnarena.report.command import changed_settings, run_command, source_study
-from nnarena.report.published import BEST_ON_TEST, TRAINING, Figures, compare, figures_of, obstacle, read_figures
+from nnarena.report.published import (
+    BEST_ON_TEST,
+    COLLAPSED,
+    TRAINING,
+    Figures,
+    compare,
+    figures_of,
+    obstacle,
+    read_figures,
+)
 from nnarena.results.folder import RESULT, TRIAL, TrialFolder
 from nnarena.results.store import PUBLISHED, TRIALS, Store
 from nnarena.stats.intervals import Estimate, estimate, mean
@@ -134,6 +144,7 @@ def _rows(store: Store, table: pl.DataFrame, metrics: dict[str, list[str]]) -> l
         if study.protocol.watch_test:
             row["best_on_test"] = _best_on_test(store, part, metrics[part["task"][0]])
         hindrance = obstacle(study, source, refs[0], refs[2]) if figures else ""
+        row |= {} if (collapsed := _collapsed(part)) is None else {"collapsed": collapsed}
         row |= {"training": training} if (training := _training(part)) else {}
         row["published"] = _published(part, figures, hindrance, row.get("best_on_test", {}))
         row["command"] = run_command(study, settings, *refs)
@@ -172,6 +183,11 @@ def _best_on_test(store: Store, part: pl.DataFrame, metrics: list[str]) -> dict[
     return {metric: estimate(found).within(*bounds(metric)).as_dict() for metric, found in values.items() if found}
 
 
+def _collapsed(part: pl.DataFrame) -> int | None:
+    """How many trials collapsed; None if that was asked of none of them."""
+    return None if part["collapsed"].is_null().all() else int(part["collapsed"].sum())
+
+
 def _training(part: pl.DataFrame) -> dict[str, Any]:
     columns = [name for name in part.columns if name.startswith(TRAINING) and not part[name].is_null().all()]
     return {name.removeprefix(TRAINING): estimate(_values(part, name)).as_dict() for name in columns}
@@ -190,12 +206,14 @@ def _published(part: pl.DataFrame, figures: Figures, hindrance: str, best_on_tes
             if figure.metric.removeprefix(BEST_ON_TEST) in best_on_test:
                 compared[figure.metric] = compare(figure, [], 0, hindrance)
             continue
-        own = figure.metric in ("parameters", "epochs") or figure.metric.startswith(TRAINING)
+        own = figure.metric in ("parameters", "epochs", COLLAPSED) or figure.metric.startswith(TRAINING)
         column = figure.metric if own else f"test.{figure.metric}"
         if column not in part.columns:
             continue
         counted = part if column == "parameters" else _scored(part, [])
         values = _values(counted, column)
+        if column == COLLAPSED and not values:
+            continue
         compared[figure.metric] = compare(figure, values, part.height - len(values), hindrance)
     return compared
 

@@ -17,7 +17,16 @@ from typing import Any
 from nnarena.core.errors import ArenaError, suggestion
 from nnarena.core.files import finite
 from nnarena.report.numbers import NONE, number, whole
-from nnarena.report.ranking import Board, Line, boards, notes, published_figure, score_texts, verdict_sentence
+from nnarena.report.ranking import (
+    Board,
+    Line,
+    boards,
+    notes,
+    published_figure,
+    score_texts,
+    trial_remarks,
+    verdict_sentence,
+)
 
 Summary = Mapping[str, Any]
 FORMATS = ("md", "csv", "json", "latex", "terminal")
@@ -114,7 +123,8 @@ def cells(board: Board, line: Line, exclusive: bool) -> list[str]:
 
 
 def trials_text(row: Mapping[str, Any]) -> str:
-    return f"{row['trials']} ({row['failed']} failed)" if row["failed"] else str(row["trials"])
+    """`3`, `3 (1 failed)`, `3 (2 of 3 collapsed)`."""
+    return f"{row['trials']} ({'; '.join(remarks)})" if (remarks := trial_remarks(row)) else str(row["trials"])
 
 
 def sentences(board: Board) -> list[str]:

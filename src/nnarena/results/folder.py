@@ -30,6 +30,7 @@ def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
         "options": trial.as_dict()["options"] | {"protocol": trial.protocol.as_dict()},
         "seed": trial.seed,
         "status": "done",
+        "collapsed": None,
         "parameters": None,
         "epochs": 0,
         "best_epoch": 0,

@@ -1,9 +1,9 @@
 """`results.parquet`: all finished trials as one table, kept in step with the folders.
 
-One row a trial. Columns: `id, path, task, model, optimizer, options (JSON), seed, status, parameters, epochs,
-best_epoch, seconds_total, seconds_per_epoch, exclusive_timing, peak_memory, device, error`, then one column a metric:
-`validation.<metric>`, `test.<metric>`, `baseline.<name>.<metric>`, and `training.<metric>` where a model learns from
-what it does, or its gradient was watched. Any tool that reads Parquet can query it.
+One row a trial. Columns: `id, path, task, model, optimizer, options (JSON), seed, status, collapsed, parameters,
+epochs, best_epoch, seconds_total, seconds_per_epoch, exclusive_timing, peak_memory, device, error`, then one column a
+metric: `validation.<metric>`, `test.<metric>`, `baseline.<name>.<metric>`, and `training.<metric>` where a model learns
+from what it does, or its gradient was watched. Any tool that reads Parquet can query it.
 
 Refreshing looks at every folder but reads only results that are new or changed, so a store of many thousand trials
 opens in about a second. The table is never the truth: delete it and it comes back.
@@ -32,6 +32,7 @@ COLUMNS: dict[str, pl.DataType] = {
     "options": pl.String(),
     "seed": pl.Int64(),
     "status": pl.String(),
+    "collapsed": pl.Boolean(),
     "parameters": pl.Int64(),
     "epochs": pl.Int64(),
     "best_epoch": pl.Int64(),
