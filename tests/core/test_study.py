@@ -6,6 +6,7 @@ import csv
 import tomllib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -143,6 +144,32 @@ def test_the_study_of_orthadam_is_the_published_one():
         assert float(figure["mean"]) <= best[figure["task"], figure["model"], figure["optimizer"]]
     quick = study.quickly()
     assert {trial.task.ref for trial in quick.trials()} == {"digits_image"} and len(quick.trials()) == 15
+
+
+def test_the_study_of_element_wise_attention_is_the_published_one():
+    study = find_study("attention-wise")
+    cells = {trial.cell: trial for trial in study.cells()}
+    assert len(cells) == 15 and study.seeds == 3 and study.tidied().grids == study.grids
+    protocol = study.protocol
+    assert (protocol.epochs, protocol.lr, protocol.select) == (10, 1e-3, "last")
+    assert min(protocol.stop_patience, protocol.plateau_patience) > protocol.epochs, "nothing but the epochs ends it"
+    assert protocol.watch_test and protocol.watch_gradient
+    for (task, model, optimizer), trial in cells.items():
+        assert trial.protocol.batch_size == {"fashion_mnist": 4096, "cifar10": 1024}[trial.task.ref]
+        assert trial.options["task"]["normalise"] == "off"
+        assert trial.options["optimizer"] | {"lr_of": ""} == catalogue("optimizer")["adam"].resolve({}) | {"lr_of": ""}
+        assert trial.options["optimizer"].get("lr_of", "attention:0.1") == "attention:0.1"
+        assert ("lr_of" in optimizer) or "no_skip" not in model, f"{model} on {task} needs its own rate"
+    with (STUDIES / study.published).open() as file:
+        figures = list(csv.DictReader(file))
+    assert {(figure["task"], figure["model"], figure["optimizer"]) for figure in figures} <= cells.keys()
+    accuracies = [figure for figure in figures if figure["metric"] == "accuracy"]
+    assert len(accuracies) == 14, "all of the paper's table, and both of its appendix"
+    assert [figure["model"][-2] for figure in figures if figure["metric"] == "collapsed"] == ["A", "C"]
+    losses = {figure["model"]: float(figure["mean"]) for figure in figures if figure["metric"] == "training.loss"}
+    assert losses["attention_wise[config=A]"] == pytest.approx(np.log(10), abs=1e-4), "15 batches of ln 10"
+    quick = study.quickly()
+    assert {trial.task.ref for trial in quick.trials()} == {"digits_image"} and len(quick.trials()) == 12
 
 
 def test_what_a_study_of_ours_lists_and_is_not_here_yet_is_said_and_not_run(monkeypatch):

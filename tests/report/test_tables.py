@@ -9,7 +9,7 @@ import pytest
 from report_stores import trials, write
 
 from nnarena.core.errors import ArenaError
-from nnarena.report.ranking import boards, verdict_sentence
+from nnarena.report.ranking import boards, published_figure, verdict_sentence
 from nnarena.report.summary import summarise
 from nnarena.report.tables import FORMATS, render, terminal
 from nnarena.results.store import Store
@@ -41,6 +41,13 @@ def test_the_sentence_on_a_published_figure(summary: dict[str, Any]) -> None:
     lstm = summary["rows"][1]
     assert verdict_sentence("accuracy", lstm) == ("published 0.935 ± 0.006, ours 0.936 [0.922, 0.949]: reproduced")
     assert verdict_sentence("parameters", lstm) == "published 20,241, ours 20,241: equal"
+
+
+@pytest.mark.parametrize(
+    ("mean", "text"), [(2.9e-5, "2.9e-5"), (-6e-6, "-6e-6"), (6.9391e-5, "6.9391e-5"), (0.0, "0.000"), (0.88, "0.880")]
+)
+def test_a_small_published_figure_keeps_its_digits(mean: float, text: str) -> None:
+    assert published_figure("training.last_gradient", {"mean": mean, "std": None}) == text
 
 
 def test_json_is_the_summary(summary: dict[str, Any]) -> None:

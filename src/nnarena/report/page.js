@@ -141,16 +141,16 @@ function makeDetail(row) {
   const cell = detail.insertCell();
   cell.colSpan = row.cells.length;
   const table = element("table");
-  const metrics = [...new Set(entry.trials.flatMap((trial) => Object.keys(trial.test)))];
+  const metrics = [...new Set(entry.trials.flatMap((trial) => Object.keys(trial.numbers)))];
   const head = table.createTHead().insertRow();
   for (const name of ["seed", "status", ...metrics, "epochs", "best epoch", "the same trial again"]) {
-    head.append(element("th", name, { scope: "col" }));
+    head.append(element("th", name.replace(".", " "), { scope: "col" }));
   }
   const body = table.createTBody();
   for (const trial of entry.trials) {
     const line = body.insertRow();
     const status = trial.status.replace(/_/g, " ") + (trial.collapsed ? ", collapsed" : "");
-    const values = [trial.seed, status, ...metrics.map((name) => trial.test[name]), trial.epochs, trial.best_epoch];
+    const values = [trial.seed, status, ...metrics.map((name) => trial.numbers[name]), trial.epochs, trial.best_epoch];
     for (const value of values) line.insertCell().textContent = value ?? "–";
     line.insertCell().append(commandBox(`nnarena rerun ${quoted(DATA.folder)} ${trial.id}`));
   }

@@ -19,7 +19,7 @@ from nnarena.core.protocol import Protocol
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
-from nnarena.report.published import NOT_COMPARABLE
+from nnarena.report.published import NOT_COMPARABLE, TRAINING
 from nnarena.report.ranking import ABOUT_COLLAPSED, WATCHED, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
 from nnarena.results.folder import RESULT
@@ -78,7 +78,7 @@ def _data(store: Store, table: pl.DataFrame, summary: dict[str, Any], budget: in
     tasks = {board.task: number for number, board in enumerate(boards(summary))}
     commands = {tuple(row[kind] for kind in CELL): row["command"] for row in summary["rows"]}
     limit = allowance([count or 0 for count in table["epochs"]], budget)
-    metrics = [name for name in table.columns if name.startswith("test.")]
+    metrics = [name for name in table.columns if name.startswith(("test.", TRAINING))]
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     values: dict[tuple[str, ...], list[float]] = {}
     spent = 0
@@ -88,7 +88,8 @@ def _data(store: Store, table: pl.DataFrame, summary: dict[str, Any], budget: in
             cell, {"task": tasks[cell[0]], "who": place[cell[1:]], "command": commands[cell], "trials": []}
         )
         entry = {key: trial[key] for key in ("id", "seed", "status", "collapsed", "epochs", "best_epoch")}
-        entry["test"] = {name[5:]: short(trial[name]) for name in metrics if trial[name] is not None}
+        known = [name for name in metrics if trial[name] is not None]
+        entry["numbers"] = {name.removeprefix("test."): short(trial[name]) for name in known}
         if spent < budget:
             entry["curve"] = read_curve(store.folder / TRIALS / trial["path"], limit)
             spent += len(entry["curve"]["epoch"]) if entry["curve"] else 0
@@ -175,6 +176,7 @@ def protocol_line(store: Store) -> str:
     ]
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
+    parts += ["the first layer's gradient watched"] if protocol.watch_gradient else []
     parts += ["products in bfloat16"] if protocol.precision == "bf16" else []
     parts += [f"{protocol.samples} samples at most"] if protocol.samples else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []

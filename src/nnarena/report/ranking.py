@@ -100,6 +100,8 @@ def published_figure(metric: str, figure: Mapping[str, Any]) -> str:
         return whole(figure["mean"])
     if metric == COLLAPSED:
         return "yes" if figure["mean"] else "no"
+    if 0 < abs(figure["mean"]) < 1e-3 and figure["std"] is None:
+        return number(figure["mean"], len(f"{figure['mean']:e}".partition("e")[0].strip("-").rstrip("0")) - 1)
     places = max(3, *(len(f"{figure[key] or 0:g}".partition(".")[2]) for key in ("mean", "std")))
     mean = f"{figure['mean']:.{places}f}"
     return mean if figure["std"] is None else f"{mean} ± {figure['std']:.{places}f}"
