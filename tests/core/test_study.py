@@ -56,7 +56,7 @@ protocols = st.builds(
     milestones=st.sets(st.integers(1, 999), min_size=1, max_size=3).map(lambda epochs: tuple(sorted(epochs))),
     select=st.sampled_from(["best", "last"]),
     watch_test=st.booleans(),
-    precision=st.sampled_from(["float32", "bf16"]),
+    precision=st.sampled_from(["float32", "tf32", "bf16"]),
     timeout=st.none() | st.floats(0, exclude_min=True, allow_nan=False),
 )
 grids = st.builds(Grid, choices.map(tuple), choices.map(tuple), choices.map(tuple))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from engine_helpers import CPU, assert_same, bits, curve, make, run, run_together
 
+from nnarena.engine.device import computing_with
 from nnarena.engine.fit import check_fit
 from nnarena.engine.members import Member
 from nnarena.engine.prepare import prepare
@@ -105,6 +106,18 @@ def test_a_population_in_bfloat16(tmp_path):
         assert lines[0][0]["loss"] == pytest.approx(lines[1][0]["loss"], rel=0.2)
 
 
+def test_tf32_holds_for_the_trial_alone():
+    def settings():
+        return torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+
+    before = settings()
+    with computing_with(1, CPU, "tf32"):
+        assert settings() == (True, "high")
+        with computing_with(1, CPU):
+            assert settings() == (False, "highest")
+    assert settings() == before
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_weights_and_answers_stay_float32(precision):
     ready = prepare(trial("resnet18", precision=precision), CPU)
@@ -117,7 +130,7 @@ def test_weights_and_answers_stay_float32(precision):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("model", NAMES)
 def test_on_a_gpu_every_step_is_recorded(model, precision, tmp_path):
     device, logs = torch.device("cuda"), []

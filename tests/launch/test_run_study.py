@@ -85,9 +85,10 @@ def test_a_wrong_device_or_number_of_jobs_is_refused_before_anything_is_written(
     assert not (tmp_path / "store").exists()
 
 
-def test_bfloat16_is_refused_on_a_cpu_before_anything_is_written(tmp_path):
-    with pytest.raises(ArenaError, match="precision=bf16 needs a GPU"):
-        run_study(small(LSTM, precision="bf16"), tmp_path / "none", device="cpu")
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_less_precision_is_refused_on_a_cpu_before_anything_is_written(precision, tmp_path):
+    with pytest.raises(ArenaError, match=f"precision={precision} needs a GPU"):
+        run_study(small(LSTM, precision=precision), tmp_path / "none", device="cpu")
     assert not (tmp_path / "none").exists()
 
 

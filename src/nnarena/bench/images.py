@@ -52,12 +52,12 @@ def choose(name: str) -> str:
 
 
 def compare(model: str, device: torch.device, seeds: int, tell: Tell) -> Iterator[Row]:
-    """The plain loop, then ours: alone, and so many seeds at once; on a GPU in bfloat16 too."""
+    """The plain loop, then ours: alone, and so many seeds at once; on a GPU in tf32, which torch takes for a plain loop's convolutions, and in bf16 too."""
     steps = STEPS[device.type]
     tell("a plain loop")
     plain = BATCH / plain_loop(model, device, steps)
     yield Row(way="plain loop", seeds=1, images_per_second=plain, ratio=1.0)
-    for precision in ("float32", "bf16")[: 2 if device.type == "cuda" else 1]:
+    for precision in ("float32", "tf32", "bf16")[: 3 if device.type == "cuda" else 1]:
         for count in dict.fromkeys((1, seeds)):
             way = "ours" if precision == "float32" else f"ours, {precision}"
             tell(f"{way}, {count} at once")

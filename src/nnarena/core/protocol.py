@@ -37,7 +37,8 @@ class Protocol:
         select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
         watch_gradient: record the mean gradient of the first layer's weights, and in the result how the last epoch went
-        precision: float32, or on a GPU bf16 for products and convolutions, with weights and loss in float32
+        precision: of products and convolutions, float32; or on a GPU tf32 (10 bits of 23, as torch has it for convolutions)
+            or bf16 (7 bits); weights and loss stay float32
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """
@@ -58,7 +59,7 @@ class Protocol:
     select: Literal["best", "last"] = "best"
     watch_test: bool = False
     watch_gradient: bool = False
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
     timeout: float | None = None
     threads: int = 1
 

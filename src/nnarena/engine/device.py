@@ -41,6 +41,8 @@ def check_precision(precision: str, device: torch.device) -> None:
     """
     if precision == "bf16" and device.type == "cpu":
         raise ArenaError("precision=bf16 needs a GPU: on a CPU some gradients would be wrong. Leave it at float32.")
+    if precision == "tf32" and device.type == "cpu":
+        raise ArenaError("precision=tf32 needs a GPU, whose matrix units it is for. Leave it at float32.")
 
 
 def cores() -> int:
@@ -92,17 +94,19 @@ def peak_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def computing_with(threads: int, device: torch.device) -> Iterator[None]:
-    """The trial's own threads, random numbers and full float32 precision; what was before comes back."""
-    before = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+def computing_with(threads: int, device: torch.device, precision: str = "float32") -> Iterator[None]:
+    """The trial's own threads, random numbers and precision, full float32 if not said; what was before comes back."""
+    before = torch.get_num_threads(), torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
     torch.set_num_threads(threads)
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     finally:
         torch.set_num_threads(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+        torch.set_float32_matmul_precision(before[2])
 
 
 def device_name(device: torch.device) -> str:

@@ -124,7 +124,7 @@ class Blank:
 def _seconds_as_one(members: list[Blank], steps: int, device: torch.device) -> float:
     batch = members[0].trial.protocol.batch_size
     orders = [torch.arange(steps * batch).reshape(steps, batch)] * len(members)
-    with computing_with(members[0].trial.protocol.threads, device):
+    with computing_with(members[0].trial.protocol.threads, device, members[0].trial.protocol.precision):
         trainer = make_trainer(members[0].trial, members, device, log=lambda text: None)
         try:
             trainer.train(orders)  # warms up, and on a GPU records

@@ -183,7 +183,7 @@ class Practice(Trainer):
 
 def seconds_of_practice(trial: Trial, device: torch.device) -> float:
     """About how long an epoch takes, from a few steps."""
-    with computing_with(trial.protocol.threads, device):
+    with computing_with(trial.protocol.threads, device, trial.protocol.precision):
         learner = make_learner(trial, device, log=lambda text: None)[1]
         try:
             return learner.seconds()

@@ -78,10 +78,10 @@ def multiply_in(precision: str, model: nn.Module, device: torch.device) -> nn.Mo
 def image_layout(model: nn.Module, precision: str, device: torch.device) -> torch.memory_format:
     """With the channels last, where a model says by an attribute `channels_last` that it does not mind.
 
-    A training step on a CPU is faster by it, and a GPU's kernels in bfloat16 are made for it; in float32 a GPU keeps
-    the usual layout. A model that takes a `view` of an image does mind.
+    A training step on a CPU is faster by it, and a GPU's matrix units are made for it; in float32 a GPU keeps the
+    usual layout. A model that takes a `view` of an image does mind.
     """
-    faster = device.type == "cpu" or precision == "bf16"
+    faster = device.type == "cpu" or precision != "float32"
     return torch.channels_last if faster and getattr(model, "channels_last", False) else torch.contiguous_format
 
 

@@ -92,13 +92,13 @@ def run_population(
     if it had run alone, so that any of them can be continued alone or in other company. Those whose models learn from
     what they do always run one after another.
     """
-    alone = practises(trials[0][0])
+    alone, protocol = practises(trials[0][0]), trials[0][0].protocol
     members = [(Practitioner if alone else Member)(trial, folder, device, exclusive) for trial, folder in trials]
     watch = Watch(_apart(on_epoch), _apart(on_finish), _apart(log))
     with ExitStack() as held:
         for member in members:
             held.enter_context(member.folder.locked())
-        held.enter_context(computing_with(trials[0][0].protocol.threads, device))
+        held.enter_context(computing_with(protocol.threads, device, protocol.precision))
         held.enter_context(passing_on(watch.log))
         for member in members:
             member.folder.begin(member.record)

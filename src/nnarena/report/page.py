@@ -177,7 +177,7 @@ def protocol_line(store: Store) -> str:
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
     parts += ["the first layer's gradient watched"] if protocol.watch_gradient else []
-    parts += ["products in bfloat16"] if protocol.precision == "bf16" else []
+    parts += [f"products in {protocol.precision}"] if protocol.precision != "float32" else []
     parts += [f"{protocol.samples} samples at most"] if protocol.samples else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
     parts += [f"at most {protocol.timeout:g} s a trial"] if protocol.timeout else []
