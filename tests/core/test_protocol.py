@@ -67,7 +67,7 @@ def test_settings_are_checked_and_only_the_changes_are_kept():
         ({"schedule": "steps", "milestones": (0, 3)}, "milestones must be epochs that grow"),
         ({"schedule": "steps", "milestones": (2.5,)}, "option 'milestones' takes"),
         ({"select": "first"}, "option 'select' takes best or last, not first"),
-        ({"precision": "fp16"}, "option 'precision' takes float32, tf32 or bf16, not fp16"),
+        ({"precision": "fp16"}, "option 'precision' takes float32 or tf32 or bf16, not fp16"),
         ({"test_fraction": 0}, "test_fraction must lie between 0 and 1"),
         ({"test_fraction": 0.5, "validation_fraction": 0.5}, "leave nothing to train on"),
         ({"min_delta": -1e-9}, "min_delta must not be negative"),

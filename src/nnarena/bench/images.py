@@ -52,7 +52,10 @@ def choose(name: str) -> str:
 
 
 def compare(model: str, device: torch.device, seeds: int, tell: Tell) -> Iterator[Row]:
-    """The plain loop, then ours: alone, and so many seeds at once; on a GPU in tf32, which torch takes for a plain loop's convolutions, and in bf16 too."""
+    """The plain loop, then ours: alone, and so many seeds at once.
+
+    On a GPU in float32, in tf32, which is what torch takes for the convolutions of the plain loop, and in bf16.
+    """
     steps = STEPS[device.type]
     tell("a plain loop")
     plain = BATCH / plain_loop(model, device, steps)

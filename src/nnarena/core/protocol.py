@@ -37,7 +37,7 @@ class Protocol:
         select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
         watch_gradient: record the mean gradient of the first layer's weights, and in the result how the last epoch went
-        precision: of products and convolutions, float32; or on a GPU tf32 (10 bits of 23, as torch has it for convolutions)
+        precision: of products and convolutions, float32; or on a GPU tf32 (10 bits of 23, torch's own for convolutions)
             or bf16 (7 bits); weights and loss stay float32
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
