@@ -54,6 +54,10 @@ class Task:
         """The prediction that validation and test look at; a task may ask several times and average."""
         return model(*inputs)
 
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called in pictures and tables: their numbers, where they have no names."""
+        return tuple(map(str, range(self.spec.output_size))) if self.spec.target == "class" else ()
+
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """What training and model selection lower: the mean over a batch."""
         if self.spec.target == "class":

@@ -13,6 +13,7 @@ from nnarena.data.cifar import read_cifar
 from nnarena.data.dataset import Arrays, DataSet, Remote
 from nnarena.data.images import check_images, is_npz, read_images_npz
 
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PARTS = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 
 
@@ -46,4 +47,5 @@ SET = DataSet(
         ),
     ),
     rows={"x_train": 50_000, "x_test": 10_000},
+    classes=CLASSES,
 )

@@ -36,6 +36,7 @@ class DataSet:
     content   `digest` of the complete set's arrays, where it is known
     shipped   the file inside the package, for a set that needs no download
     accepts   what `nnarena data import` takes, for error messages
+    classes   what its classes are called, in the order of their numbers, where they have names
     """
 
     name: str
@@ -52,6 +53,7 @@ class DataSet:
     rows: Mapping[str, int] = field(default_factory=dict)
     content: str = ""
     shipped: Path | None = None
+    classes: tuple[str, ...] = ()
 
     @property
     def remotes(self) -> tuple[Remote, ...]:

@@ -25,6 +25,13 @@ MD5 = {
 }
 
 
+# In the order of the labels, as the authors' table has them.
+CLASSES = (
+    *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+)
+
+
 def read(paths: Sequence[Path]) -> Arrays:
     """An NPZ file, or the four IDX files."""
     return read_images_npz(paths[0], "Keras' mnist.npz") if is_npz(paths) else read_idx_files(paths)
@@ -47,4 +54,5 @@ SET = DataSet(
     rows={"x_train": 60_000, "x_test": 10_000},
     # Of the arrays in Debian's package dataset-fashion-mnist.
     content="37e5852d33933792bfddacf387e185c9c3d87fa20c45417517512181f092a44a",
+    classes=CLASSES,
 )

@@ -18,6 +18,7 @@ from nnarena.core.errors import BadOption
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.data import catalogue, load
+from nnarena.data.sets import find
 from nnarena.tasks.augment import GREY, grey_of, parse, parse_views, resize, views
 
 SMALLEST, LARGEST = 4, 1024
@@ -99,6 +100,9 @@ class ImageTask(Task):
     def samples(self, rng: np.random.Generator) -> Samples:
         path = next(entry.path for entry in catalogue() if entry.name == self.images.name)
         return _samples(self.images, self.most, path, path.stat().st_mtime_ns if path.exists() else 0)
+
+    def class_names(self) -> tuple[str, ...]:
+        return find(self.images.name).classes or super().class_names()
 
     def present(self, inputs: tuple[Tensor, ...], noise: Tensor | None) -> tuple[Tensor, ...]:
         channels = self.spec.input_shape[0]
