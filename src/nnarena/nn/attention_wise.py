@@ -76,12 +76,19 @@ class Heads(nn.Module):
         rows, columns = self.softmaxes(x)
         return rows * columns
 
+    def arrays(self) -> dict[str, Tensor]:
+        """What has been learned: Wx and Wy of all heads, and the biases where there are some."""
+        return dict(self.named_parameters())
+
     def extra_repr(self) -> str:
         return f"{self.shape}, heads={self.heads}"
 
 
 class Stages(NamedTuple):
-    """What a layer makes of an image, one after the other; `normed` is None in a layer without a norm."""
+    """What a layer makes of an image, one after the other; `normed` is None in a layer without a norm.
+
+    Of a sequence, (T, F) stands in the place of (C, H, W), and `attended` is (B, N, T, F).
+    """
 
     rows: Tensor  # (B, N, C, H, W) X
     columns: Tensor  # Y
@@ -161,6 +168,9 @@ class AttentionWise2d(nn.Module):
         return Stages(
             rows, columns, relevance, attended, convolved, summed, normed, (summed if normed is None else normed).relu()
         )
+
+    def arrays(self) -> dict[str, Tensor]:
+        return self.attention.arrays()
 
     def _can_fuse(self, x: Tensor) -> bool:
         """Whether kernels do what lies before the convolution: in float32, on a GPU, for images that are not large."""
@@ -242,15 +252,27 @@ class AttentionWise1d(nn.Module):
         draw_(self.conv)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.stages(x).output
+
+    def arrays(self) -> dict[str, Tensor]:
+        return self.attention.arrays()
+
+    def stages(self, x: Tensor) -> Stages:
+        """All that happens on the way: the definition."""
         if x.dim() != 3 or tuple(x.shape[1:]) != self.size:
             raise ValueError(
                 f"AttentionWise1d was built for sequences {self.size} (steps, features), and reads (batch, steps, "
                 f"features), not {tuple(x.shape)}."
             )
-        attended = self.scale(self.attention(x)) * x.unsqueeze(1)  # (B, N, T, F)
-        h = self.conv(attended.transpose(-1, -2).flatten(1, 2))  # (B, F, T)
-        h = h + x.mT if self.skip else h
-        return (h if self.norm is None else self.norm(h)).relu().mT
+        rows, columns = self.attention.softmaxes(x)
+        relevance = rows * columns
+        attended = self.scale(relevance) * x.unsqueeze(1)  # (B, N, T, F)
+        convolved = self.conv(attended.transpose(-1, -2).flatten(1, 2))  # (B, F, T)
+        summed = convolved + x.mT if self.skip else convolved
+        normed = None if self.norm is None else self.norm(summed)
+        output = (summed if normed is None else normed).relu()
+        norm = None if normed is None else normed.mT
+        return Stages(rows, columns, relevance, attended, convolved.mT, summed.mT, norm, output.mT)
 
     def extra_repr(self) -> str:
         return f"{', '.join(map(str, self.size))}, skip={self.skip}"

@@ -3,6 +3,7 @@
 trial.json      request, status, seeds, versions, device
 curve.jsonl     one line an epoch, appended live
 result.json     written last, by an atomic rename: its presence means done
+look.json       what `nnarena look` saw, if it was asked, and look.html, the same as a page
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nnarena.core.trial import Trial
 
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
 MODEL, CHECKPOINT, TRACEBACK = "model.safetensors", "checkpoint.safetensors", "traceback.txt"
+LOOK, LOOK_PAGE = "look.json", "look.html"
 
 
 def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
@@ -69,7 +71,7 @@ class TrialFolder:
 
     def forget(self) -> None:
         """Make the trial one that has not been done, so that it runs from its beginning."""
-        for name in (RESULT, CHECKPOINT, MODEL, CURVE, TRACEBACK):
+        for name in (RESULT, CHECKPOINT, MODEL, CURVE, TRACEBACK, LOOK, LOOK_PAGE):
             (self.path / name).unlink(missing_ok=True)
 
     def curve(self) -> list[dict[str, Any]]:
