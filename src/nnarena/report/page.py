@@ -1,8 +1,8 @@
 """The report as one HTML file that opens anywhere, offline: style, script and data are in it, and nothing is fetched.
 
 `write_page(store, path)` puts together what the modules beside this one make: the summary, the leaderboards
-(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), `page.html`, `page.css` and the two
-scripts: `page.js` sorts, filters and unfolds; `chart.js` draws the curves.
+(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), what was looked at (`looked.py`),
+`page.html`, `page.css` and the two scripts: `page.js` sorts, filters and unfolds; `chart.js` draws the curves.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from nnarena.core.protocol import Protocol
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
+from nnarena.report.looked import looked_html
 from nnarena.report.published import NOT_COMPARABLE, TRAINING
 from nnarena.report.ranking import ABOUT_COLLAPSED, WATCHED, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
@@ -51,14 +52,18 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
     sections = [
         board_html(number, board, place, seeds, summary["exclusive_timing"]) for number, board in enumerate(found)
     ]
+    looked = looked_html(store, table)
+    links = [(f"task-{number}", board.task) for number, board in enumerate(found)]
+    links += [("looked", "looked at")] if looked else []
     names = {
         "title": escape(headline(store, summary)),
-        "style": (HERE / "page.css").read_text(),
+        "style": (HERE / "page.css").read_text() + ((HERE / "look.css").read_text() if looked else ""),
         "script": (HERE / "chart.js").read_text() + (HERE / "page.js").read_text(),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "nav": "".join(f'<a href="#task-{number}">{escape(board.task)}</a>' for number, board in enumerate(found)),
+        "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
+        "looked": looked,
         "failures": _failures(summary),
         "notes": _notes(summary, thinned, budget),
         "rule": escape(RULE),
