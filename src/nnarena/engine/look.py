@@ -57,8 +57,8 @@ def staged_layers(model: nn.Module, weights: Mapping[str, Tensor], inputs: tuple
 
         return hook
 
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, Staged)}
-    handles = [module.register_forward_pre_hook(watch(name)) for name, module in layers.items()]
+    layers = [(name, module) for name, module in model.named_modules() if _is_staged(module)]
+    handles = [module.register_forward_pre_hook(watch(name)) for name, module in layers]
     try:
         functional_call(model, dict(weights), inputs)
     finally:
@@ -68,7 +68,11 @@ def staged_layers(model: nn.Module, weights: Mapping[str, Tensor], inputs: tuple
 
 
 def can_be_looked_into(model: nn.Module) -> bool:
-    return any(isinstance(module, Staged) for module in model.modules())
+    return any(_is_staged(module) for module in model.modules())
+
+
+def _is_staged(module: nn.Module) -> bool:
+    return isinstance(module, Staged)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -3,8 +3,9 @@
     {"format", "figures": {…}, "pictures": {"kind", "mistakes": […], "learned": […], "followed": […]}}
 
 The whole of it is `look.json` of a trial; `figures` is what `--json` prints. A picture is a PNG in base 64. Pictures
-come in rows that share one scale: {"stage", "pictures", "scale": {"kind", "low", "high", "log"}}, one of each head or one of
-the layer.
+come in rows that share one scale, one picture of each head or one of the layer:
+
+    {"stage", "pictures", "scale": {"kind", "low", "high", "log"}}
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ WORDS = {
 def picture(png: str, shape: Sequence[int], label: str, side: int = SIDE) -> str:
     """An image of `shape` (height, width), its pixels enlarged by a whole number where they are few."""
     height, width = shape
-    factor = max(1, round(side / max(height, width))) if width < 2 * side else 1
+    factor = max(1, round(side / max(height, width)))
     return (
         f'<img src="data:image/png;base64,{png}" width="{width * factor}" height="{height * factor}" '
         f'alt="{escape(label)}" title="{escape(label)}">'
@@ -63,14 +63,15 @@ def scale_bar(scale: Mapping[str, Any]) -> str:
 def rows_html(rows: Sequence[Mapping[str, Any]], shape: Sequence[int], kind: str) -> str:
     """Stages one below the other: what they are at the left, their pictures at the right."""
     channels, height, width = shape
-    drawn = (channels * height + channels - 1, width)
+    drawn = (height, channels * width + channels - 1)
+    side = SIDE if channels == 1 else 2 * SIDE
     lines = []
     for row in rows:
         symbol, about = STAGES.get(row["stage"], (row["stage"], ""))
         about = about.format(**WORDS[kind])
         several = len(row["pictures"]) > 1
         shown = "".join(
-            f"<figure>{picture(png, drawn, f'{symbol}, head {place}' if several else symbol, SIDE * channels)}"
+            f"<figure>{picture(png, drawn, f'{symbol}, head {place}' if several else symbol, side)}"
             + (f"<figcaption>head {place}</figcaption></figure>" if several else "</figure>")
             for place, png in enumerate(row["pictures"], 1)
         )
@@ -93,8 +94,9 @@ def followed_html(sample: Mapping[str, Any], kind: str, opened: bool) -> str:
     likely = sample.get("likely", [])
     title = f"sample {sample['sample']}"
     if likely:
-        right = likely[0]["class"] == sample["true"]
-        badge = f'<span class="badge {"good" if right else "bad"}">{"right" if right else "wrong"}</span>'
+        answered = likely[0]["class"]
+        kind_, text = ("good", "right") if answered == sample["true"] else ("bad", f"taken for {answered}")
+        badge = f'<span class="badge {kind_}">{escape(text)}</span>'
         title = f"{escape(sample['true'])} {badge}"
     bars = "".join(chance_html(item["class"], item["probability"], item["class"] == sample["true"]) for item in likely)
     layers = "".join(
@@ -133,14 +135,13 @@ def mistakes_html(figures: Mapping[str, Any], pictures: Mapping[str, Any], most:
 def confusion_html(figures: Mapping[str, Any]) -> str:
     """Rows are what was true, columns what was answered: counts and shares; a picture where classes are many."""
     names, counts = figures["classes"], np.array(figures["confusion"])
+    part, short = shares(counts), max(map(len, names)) <= 3
     if len(names) > TABLE:
-        part = shares(counts)
         size = (len(names), len(names))
         png = map_png(part[None], Scale("heat", 0.0, 1.0))
         drawn = picture(png, size, "confusion matrix", 500)
         bar = scale_bar({"kind": "heat", "low": 0.0, "high": 1.0})
         return f'<div class="matrix drawn">{drawn}{bar}{_class_list(figures["per_class"])}</div>'
-    part, short = shares(counts), max(map(len, names)) <= 3
     heads = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in names)
     lines = "".join(
         f'<tr><th scope="row">{escape(name)}</th>'
@@ -148,10 +149,10 @@ def confusion_html(figures: Mapping[str, Any]) -> str:
         + f'<td class="own">{percent(figures["per_class"][i]["accuracy"])}</td></tr>'
         for i, name in enumerate(names)
     )
-    return (
-        f'<div class="scroll"><table class="matrix{" short" if short else ""}"><thead><tr><td class="corner">true ↓ &nbsp; answered →</td>'
-        f'{heads}<th scope="col" class="own"><span>accuracy</span></th></tr></thead><tbody>{lines}</tbody></table></div>'
-    )
+    corner = '<td class="corner">true ↓ &nbsp; answered →</td>'
+    head = f'<thead><tr>{corner}{heads}<th scope="col" class="own"><span>accuracy</span></th></tr></thead>'
+    kind = "matrix short" if short else "matrix"
+    return f'<div class="scroll"><table class="{kind}">{head}<tbody>{lines}</tbody></table></div>'
 
 
 def _entry(count: int, share: float, right: bool) -> str:
@@ -164,7 +165,8 @@ def _entry(count: int, share: float, right: bool) -> str:
 def _class_list(classes: Sequence[Mapping[str, Any]]) -> str:
     ordered = sorted(classes, key=lambda item: (item["accuracy"] is None, item["accuracy"]))
     lines = "".join(f"<li>{escape(item['class'])} <b>{percent(item['accuracy'])}</b></li>" for item in ordered)
-    return f'<details><summary>Accuracy of every class, the worst first</summary><ol class="classes">{lines}</ol></details>'
+    title = "Accuracy of every class, the worst first"
+    return f'<details><summary>{title}</summary><ol class="classes">{lines}</ol></details>'
 
 
 def confused_html(figures: Mapping[str, Any]) -> str:

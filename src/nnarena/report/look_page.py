@@ -29,8 +29,8 @@ HONEST = (
 ABOUT = {
     "followed": (
         "One by one through the layers",
-        "Test samples drawn at random, on their way through every layer, from top to bottom. The heads of a stage share "
-        "one scale of colours, which stands beside it. Unfold a sample to follow it.",
+        "Test samples drawn at random, on their way through every layer, from top to bottom. The heads of a stage "
+        "share one scale of colours, which stands beside it. Unfold a sample to follow it.",
     ),
     "learned": (
         "What was learned",
@@ -73,7 +73,7 @@ def look_sections(seen: Mapping[str, Any]) -> dict[str, str]:
     if pictures["learned"]:
         shapes = [layer["shape"] for layer in followed[0]["layers"]]
         samples = (followed_html(sample, kind, place == 0) for place, sample in enumerate(followed))
-        found["followed"] = "".join(samples)
+        found["followed"] = _directions(kind, shapes[0][0]) + "".join(samples)
         found["learned"] = learned_html(pictures["learned"], shapes, kind)
     if figures["classes"]:
         words = confused_html(figures)
@@ -84,6 +84,15 @@ def look_sections(seen: Mapping[str, Any]) -> dict[str, str]:
         rest = paragraph(f"And {more:,} more: `nnarena look … --json` lists them all.") if more > 0 else ""
         found["mistakes"] = mistakes_html(figures, pictures) + rest
     return found
+
+
+def _directions(kind: str, channels: int) -> str:
+    """What the parts of a picture are, where one cannot guess it."""
+    if kind == "sequence":
+        return paragraph("Of a sequence, time runs to the right, and its features lie one below the other.")
+    if channels == 3:
+        return paragraph("The three parts of a picture are the channels: red, green, blue.")
+    return paragraph(f"The parts of a picture are its {channels} channels.") if channels > 1 else ""
 
 
 def recount(figures: Mapping[str, Any]) -> str:

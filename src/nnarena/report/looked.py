@@ -78,7 +78,7 @@ def _trial(seen: Mapping[str, Any], opened: bool) -> str:
         shapes = [layer["shape"] for layer in sample["layers"]]
         parts.append(f"<h3>A test sample on its way</h3>{followed_html(sample, pictures['kind'], False)}")
         parts.append(
-            '<details class="sample"><summary><b>What was learned</b></summary>'
+            '<details class="sample"><summary><b class="title">What was learned</b></summary>'
             f"{learned_html(pictures['learned'], shapes, pictures['kind'])}</details>"
         )
     return (

@@ -74,11 +74,11 @@ def gradient(kind: Kind) -> str:
 
 
 def map_png(values: np.ndarray, scale: Scale) -> str:
-    """A picture of (C, H, W): the channels one below the other, a transparent line between them."""
+    """A picture of (C, H, W): the channels one beside the other, a transparent line between them."""
     levels = np.where(np.isfinite(values), scale.levels(values), NOTHING).astype(np.uint8)
-    between = np.full((1, levels.shape[-1]), NOTHING, np.uint8)
-    rows = [part for channel in levels for part in (channel, between)][:-1]
-    return encoded(indexed_png(np.concatenate(rows), palette(scale.kind)))
+    between = np.full((levels.shape[1], 1), NOTHING, np.uint8)
+    columns = [part for channel in levels for part in (channel, between)][:-1]
+    return encoded(indexed_png(np.concatenate(columns, 1), palette(scale.kind)))
 
 
 def image_png(pixels: np.ndarray, white: float) -> str:
