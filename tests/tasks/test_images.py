@@ -31,6 +31,24 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_every_class_has_a_name_without_the_data(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNARENA_DATA", str(tmp_path / "nothing"))
+    task = make(name)
+    names = task.class_names()
+    assert len(set(names)) == len(names) == task.spec.output_size
+    plain = tuple(map(str, range(10)))
+    assert (names == plain) == (name not in ("cifar10", "cifar100", "fashion_mnist"))
+
+
+def test_names_stand_in_the_order_of_their_numbers():
+    """Known of the published sets: CIFAR's classes are numbered by the alphabet, boots come last in Fashion-MNIST."""
+    cifar10, cifar100, fashion = (make(name).class_names() for name in ("cifar10", "cifar100", "fashion_mnist"))
+    assert [*cifar10] == sorted(cifar10) and [*cifar100] == sorted(cifar100)
+    assert (cifar10[3], cifar10[9], cifar100[0], cifar100[99]) == ("cat", "truck", "apple", "worm")
+    assert (fashion[0], fashion[6], fashion[9]) == ("T-shirt/top", "shirt", "ankle boot")
+
+
 @pytest.fixture
 def arrays(tmp_path, monkeypatch):
     """A small set in the place of the real one."""

@@ -120,14 +120,14 @@ def _learned(layer: Layer) -> dict[str, Any]:
 def _story(layer: Layer, row: int) -> dict[str, Any]:
     """What a layer makes of one sample, stage by stage, each with a scale of its own that its heads share.
 
-    Where a stage leaves everything as it was, as a sum does in a layer without a skip, it is left out.
+    A layer without a skip adds nothing, and its sum is left out.
     """
     shape = layer.inputs.shape[1:]
-    lines, before = [], None
-    for name, values in {"input": layer.inputs, **layer.stages}.items():
-        if before is not None and np.array_equal(before, values):
-            continue
-        before = values
+    stages = dict(layer.stages)
+    if "summed" in stages and np.array_equal(stages["summed"], stages["convolved"]):
+        del stages["summed"]
+    lines = []
+    for name, values in {"input": layer.inputs, **stages}.items():
         one = values[row]
         each = one.reshape(-1, *shape) if name in PER_HEAD else one[None]
         scale = scale_of(KINDS.get(name, "signed"), one)

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from nnarena.report.board import paragraph
+from nnarena.report.board import breakable, paragraph
 from nnarena.report.look_html import (
     confused_html,
     confusion_html,
@@ -128,6 +128,6 @@ def _header(figures: Mapping[str, Any]) -> str:
     ]
     return (
         f'<p class="study">{escape(figures["study"])}: a look inside</p>'
-        f"<h1>{escape(figures['model'])} on {escape(figures['task'])}</h1>"
+        f"<h1>{breakable(figures['model'])} on {breakable(figures['task'])}</h1>"
         f'<p class="protocol">{escape(" · ".join(about))}</p><div class="tiles">{shown}</div>'
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnarena.core.errors import StoreError
 from nnarena.core.files import read_json
-from nnarena.report.board import paragraph
+from nnarena.report.board import breakable, paragraph
 from nnarena.report.look import FORMAT
 from nnarena.report.look_html import confused_html, confusion_html, followed_html, learned_html, mistakes_html, percent
 from nnarena.report.look_page import HONEST, recount
@@ -81,8 +81,9 @@ def _trial(seen: Mapping[str, Any], opened: bool) -> str:
             '<details class="sample"><summary><b class="title">What was learned</b></summary>'
             f"{learned_html(pictures['learned'], shapes, pictures['kind'])}</details>"
         )
+    how = " open" if opened else ""
     return (
-        f'<details class="sample look"{" open" if opened else ""}><summary><span class="title"><b>{escape(title)}</b>'
+        f'<details class="sample look"{how}><summary><span class="title"><b>{breakable(title)}</b>'
         f'<span class="std">{escape(" · ".join([*about, "trial " + figures["trial"]]))}</span></span></summary>'
         f"{''.join(parts)}</details>"
     )

@@ -74,8 +74,12 @@ def gradient(kind: Kind) -> str:
 
 
 def map_png(values: np.ndarray, scale: Scale) -> str:
-    """A picture of (C, H, W): the channels one beside the other, a transparent line between them."""
-    levels = np.where(np.isfinite(values), scale.levels(values), NOTHING).astype(np.uint8)
+    """A picture of (C, H, W): the channels one beside the other, a transparent line between them.
+
+    What is not finite has no colour.
+    """
+    good = np.isfinite(values)
+    levels = np.where(good, scale.levels(np.where(good, values, scale.low)), NOTHING).astype(np.uint8)
     between = np.full((levels.shape[1], 1), NOTHING, np.uint8)
     columns = [part for channel in levels for part in (channel, between)][:-1]
     return encoded(indexed_png(np.concatenate(columns, 1), palette(scale.kind)))
