@@ -110,6 +110,30 @@ def test_rows_and_columns_sum_to_one_and_stages_are_the_way():
     assert make(AttentionWise2d, C, H, W, N).stages(x).normed is None
 
 
+def test_stages_of_a_sequence_are_the_way_in_the_same_order():
+    T, F = 6, 4
+    layer = make(AttentionWise1d, T, F, N, norm=True)
+    x = torch.randn(B, T, F, dtype=torch.float64)
+    stages = layer.stages(x)
+    torch.testing.assert_close(stages.rows.sum(-1), torch.ones(B, N, T, dtype=torch.float64))
+    torch.testing.assert_close(stages.columns.sum(-2), torch.ones(B, N, F, dtype=torch.float64))
+    torch.testing.assert_close(stages.relevance, layer.attention(x))
+    wide = stages.attended.transpose(-1, -2).reshape(B, N * F, T)
+    torch.testing.assert_close(stages.convolved, layer.conv(wide).mT)
+    torch.testing.assert_close(stages.summed, stages.convolved + x)
+    torch.testing.assert_close(stages.normed.mean((0, 1)), torch.zeros(F, dtype=torch.float64))
+    torch.testing.assert_close(stages.output, stages.normed.relu())
+    torch.testing.assert_close(stages.output, layer(x))
+    assert make(AttentionWise1d, T, F, N).stages(x).normed is None
+
+
+def test_arrays_are_what_is_learned_for_every_place():
+    layer = make(AttentionWise2d, C, H, W, N, bias=True)
+    assert list(layer.arrays()) == ["weight_x", "weight_y", "bias_x", "bias_y"]
+    assert all(array.shape == (N, C, H, W) for array in layer.arrays().values())
+    assert list(make(AttentionWise1d, 6, 4, N).arrays()) == ["weight_x", "weight_y"]
+
+
 @pytest.mark.parametrize("kind", [AttentionWise2d, AttentionWise1d])
 def test_gradcheck(kind):
     layer = make(kind, *((1, 3, 3, 2) if kind is AttentionWise2d else (3, 3, 2)), norm=True)

@@ -23,7 +23,7 @@ from nnarena.launch.look import look_at_trial
 from nnarena.launch.run import run_study
 from nnarena.report.look import MISTAKES_SHOWN, seen
 from nnarena.report.look_html import confusion_html, percent
-from nnarena.report.look_page import build_look_page
+from nnarena.report.look_page import build_look_page, recount
 from nnarena.report.page import build_page
 from nnarena.results.folder import LOOK
 from nnarena.results.store import Store
@@ -51,7 +51,7 @@ def looks(tmp_path_factory) -> Callable[[str], SimpleNamespace]:
             store = run_study(study, tmp_path_factory.mktemp(name), device="cpu", jobs=1).store
             folder = store.trial_folder(study.trials()[0])
             trial, look = look_at_trial(folder, "cpu", images=2)
-            content = seen(look, trial, folder.result())
+            content = seen(look, trial, folder.path.name, folder.result())
             made[name] = SimpleNamespace(store=store, folder=folder, look=look, content=content, trial=trial)
         return made[name]
 
@@ -239,9 +239,9 @@ def invented(classes: int, *names: str) -> dict[str, Any]:
         layers=(),
     )
     labels = {kind: SimpleNamespace(label=kind) for kind in ("task", "model", "optimizer")}
-    trial: Any = SimpleNamespace(study="s", id="abc", seed=0, **labels)
+    trial: Any = SimpleNamespace(study="s", seed=0, **labels)
     result = {"test": {"accuracy": 0.9}, "status": "done", "parameters": 5, "epochs": 2, "best_epoch": 1}
-    return seen(look, trial, result)
+    return seen(look, trial, "abc", result)
 
 
 def test_many_classes_are_a_picture_and_wicked_names_stay_text(opened) -> None:
@@ -253,9 +253,17 @@ def test_many_classes_are_a_picture_and_wicked_names_stay_text(opened) -> None:
     png = read_png(re.findall(r"base64,([^\"]+)", confusion_html(content["figures"]))[0])
     counts = np.array(content["figures"]["confusion"])
     np.testing.assert_array_equal(png.pixels, np.rint(counts / np.maximum(counts.sum(1, keepdims=True), 1) * 254))
-    assert "and the record has 90.000 %" in page.locator("body").inner_text()
+    assert "and the record has 90.000 %: more than rounding" in page.locator("body").inner_text()
     more = len(content["figures"]["mistakes"]) - MISTAKES_SHOWN
     assert more > 0 and f"And {more:,} more" in page.locator("#mistakes").inner_text()
+
+
+def test_a_recount_that_differs_is_told_by_how_much() -> None:
+    figures = {"accuracy": 0.9, "test": {"accuracy": 0.9 + 5e-8}}
+    assert recount(figures) == "Counted here, the accuracy is that of the record: 90.0 %."
+    assert "another device or version rounds another way" in recount(figures | {"accuracy": 0.9004})
+    assert "the data or the code are not those of the trial" in recount(figures | {"accuracy": 0.7})
+    assert recount({"accuracy": None, "test": {"mse": 1.0}}) == recount({"accuracy": 0.9, "test": {}}) == ""
 
 
 def test_a_layer_that_learned_nothing_and_a_number_that_is_none_have_pictures() -> None:
@@ -264,8 +272,8 @@ def test_a_layer_that_learned_nothing_and_a_number_that_is_none_have_pictures() 
     layer = Layer("layer", zeros, {"rows": zeros[:, None], "output": broken}, {"weight_x": zeros})
     look = Look((), zeros, 0.0, np.zeros(1), None, np.arange(1), np.arange(1), (layer,))
     labels = {kind: SimpleNamespace(label=kind) for kind in ("task", "model", "optimizer")}
-    trial: Any = SimpleNamespace(study="s", id="abc", seed=0, **labels)
-    content = seen(look, trial, {"test": {}})
+    trial: Any = SimpleNamespace(study="s", seed=0, **labels)
+    content = seen(look, trial, "abc", {"test": {}})
     json.dumps(content, allow_nan=False)
     rows = content["pictures"]["followed"][0]["layers"][0]["rows"]
     assert read_png(rows[-1]["pictures"][0]).pixels[0].tolist() == [255, 0, 254]

@@ -27,7 +27,7 @@ MOST_IMAGES = 32
 def look(folder: Path, trial: str, output: Path | None, images: int, seed: int, device: str, as_json: bool) -> None:
     """Pictures of a trained model: what it takes for what, its mistakes, and what its layers do.
 
-    TRIAL is an id or the beginning of one, as `nnarena status DIR` and the report show them. Any model on images has a
+    TRIAL is an id or the beginning of one, as the report shows it when a row is unfolded. Any model on images has a
     confusion matrix and its most confident mistakes; of attention_wise and attention_wise_1d one sees the weights of
     every head, and test samples on their way through both softmaxes, relevance, convolution, norm and ReLU.
 
@@ -49,7 +49,7 @@ def look(folder: Path, trial: str, output: Path | None, images: int, seed: int, 
 
     kept = Store.open(folder).find(trial)
     request, found = look_at_trial(kept, device, images, seed)
-    content = seen(found, request, kept.result())
+    content = seen(found, request, kept.path.name, kept.result())
     page = output or kept.path / LOOK_PAGE
     write_text(page, build_look_page(content))
     write_json(kept.path / LOOK, content)

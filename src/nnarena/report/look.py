@@ -28,11 +28,11 @@ KINDS: dict[str, Kind] = {"input": "grey", "rows": "heat", "columns": "heat", "r
 PER_HEAD = ("rows", "columns", "relevance", "attended")
 
 
-def seen(look: Look, trial: Trial, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures and pictures of what was seen of a trial."""
+def seen(look: Look, trial: Trial, name: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures and pictures of what was seen of a trial; `name` is that of its folder."""
     figures = {
         **{kind: getattr(trial, kind).label for kind in ("task", "model", "optimizer")},
-        **{"study": trial.study, "trial": trial.id, "seed": trial.seed},
+        **{"study": trial.study, "trial": name, "seed": trial.seed},
         **{key: result.get(key) for key in ("status", "parameters", "epochs", "best_epoch", "test")},
         "test_samples": len(look.targets),
         "followed": [int(number) for number in look.samples[look.followed]],

@@ -139,7 +139,7 @@ def confusion_html(figures: Mapping[str, Any]) -> str:
     if len(names) > TABLE:
         size = (len(names), len(names))
         png = map_png(part[None], Scale("heat", 0.0, 1.0))
-        drawn = picture(png, size, "confusion matrix", 500)
+        drawn = picture(png, size, "Rows: what was true. Columns: what was answered.", 500)
         bar = scale_bar({"kind": "heat", "low": 0.0, "high": 1.0})
         return f'<div class="matrix drawn">{drawn}{bar}{_class_list(figures["per_class"])}</div>'
     heads = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in names)

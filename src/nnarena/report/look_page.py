@@ -20,7 +20,8 @@ from nnarena.report.look_html import (
 from nnarena.report.numbers import whole
 
 HERE = Path(__file__).parent
-CLOSE = 1e-6  # accuracies that differ by less are the same but for rounding
+CLOSE = 1e-6  # accuracies that differ by less are the same
+ROUNDING = 0.005  # and by less than this because of rounding
 HONEST = (
     "They show the weights that validation selected, on test samples whose score was on record before anybody looked. "
     "To change a model because of what is seen here, and to test it on the same samples again, would be to choose by "
@@ -102,10 +103,10 @@ def recount(figures: Mapping[str, Any]) -> str:
         return ""
     if abs(recorded - counted) < CLOSE:
         return f"Counted here, the accuracy is that of the record: {percent(counted)}."
-    return (
-        f"Counted here, the accuracy is {100 * counted:.3f} %, and the record has {100 * recorded:.3f} %: another "
-        "device or version rounds another way."
-    )
+    why = "more than rounding can do: the data or the code are not those of the trial"
+    if abs(recorded - counted) < ROUNDING:
+        why = "another device or version rounds another way"
+    return f"Counted here, the accuracy is {100 * counted:.3f} %, and the record has {100 * recorded:.3f} %: {why}."
 
 
 def _section(key: str, content: str) -> str:
