@@ -149,8 +149,14 @@ def test_an_unknown_or_ambiguous_trial_is_a_sentence(tmp_path):
         store.find("aaaa")
     assert store.find("aaaa1").path.name == "aaaa11111111"
     for name in ("zzz", "", "/"):
-        with pytest.raises(StoreError, match=r"has no trial .*nnarena status"):
+        with pytest.raises(StoreError, match=r"has no trial .*; there are add/lstm/adam/aaaa11111111, .*22\."):
             store.find(name)
+    for number in range(6):
+        (tmp_path / "trials" / "add" / "lstm" / "adam" / f"bbbb{number}").mkdir()
+    with pytest.raises(StoreError, match=r"bbbb3 and 2 more\.$"):
+        store.find("zzz")
+    with pytest.raises(StoreError, match=r"has no trial 'zzz', and no other yet\.$"):
+        Store.create(tmp_path / "new", study()).find("zzz")
 
 
 def test_what_is_done_is_not_pending(tmp_path):

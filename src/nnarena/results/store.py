@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 STUDY, PUBLISHED, TRIALS, TABLE = "study.toml", "published.csv", "trials", "results.parquet"
+NAMED = 6  # trials that an error names
 
 
 class Store:
@@ -85,9 +86,13 @@ class Store:
     def find(self, name: str) -> TrialFolder:
         """A trial by its id, the beginning of it, or its path."""
         name = name.rstrip("/").rsplit("/", 1)[-1]
-        matches = [folder for folder in self.folders() if name and folder.path.name.startswith(name)]
+        folders = list(self.folders())
+        matches = [folder for folder in folders if name and folder.path.name.startswith(name)]
         if not matches:
-            raise StoreError(f"{self.folder} has no trial {name!r}: `nnarena status {self.folder}` shows them.")
+            known = ["/".join(folder.path.parts[-4:]) for folder in folders]
+            more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+            there = f"; there are {', '.join(known[:NAMED])}{more}." if known else ", and no other yet."
+            raise StoreError(f"{self.folder} has no trial {name!r}{there}")
         if len(matches) > 1:
             raise StoreError(f"{len(matches)} trials of {self.folder} begin with {name!r}; write more of the id.")
         return matches[0]
