@@ -59,7 +59,10 @@ def test_what_cannot_be_looked_at_gets_one_sentence(arena, store: Path, own: Pat
     folder, lstm = only(store), only(own / "L")
     cases = [
         (("look", "nowhere", "abc"), "holds no study"),
-        (("look", "R", "zzz"), "has no trial 'zzz'"),
+        (
+            ("look", "R", "zzz"),
+            f"has no trial 'zzz'; there are digits_image/{folder.parents[1].name}/adam/{folder.name}.",
+        ),
         (("look", "R", folder.name, "--images", "0"), "--images"),
         (("look", "R", folder.name, "--seed", "-1"), "--seed"),
         (("look", "R", folder.name, "--device", "abacus"), "--device takes auto, cpu or cuda"),

@@ -67,6 +67,15 @@ def test_answers_are_those_of_the_record(kind, request) -> None:
     assert look.classes == tuple("0123456789")
 
 
+@pytest.mark.data
+def test_real_clothes_have_names_and_the_answers_of_the_record(tmp_path) -> None:
+    folder = trained(tmp_path, "fashion_mnist", "attention_wise[config=single]", samples=2100, batch_size=50)
+    _, look = look_at_trial(folder, "cpu")
+    assert look.classes[-1] == "ankle boot" and look.inputs.shape == (300, 1, 28, 28) and look.white == 255
+    accuracy = (look.probabilities.argmax(1) == look.targets).mean()
+    assert accuracy == pytest.approx(folder.result()["test"]["accuracy"], abs=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["images", "sequence"])
 def test_stages_are_those_of_the_model_layer_by_layer(kind, request) -> None:
     folder = request.getfixturevalue(kind)
