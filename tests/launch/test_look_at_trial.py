@@ -15,10 +15,13 @@ from nnarena.core.options import parse_choices
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import Grid, Study
 from nnarena.core.trial import trial_from_dict
+from nnarena.engine.look import staged_layers
 from nnarena.engine.prepare import prepare
 from nnarena.engine.tensors import load, save
 from nnarena.launch.look import look_at_trial
 from nnarena.launch.run import run_study
+from nnarena.nn import attention_wise
+from nnarena.nn.attention_wise_net import AttentionWiseNet
 from nnarena.results.folder import LOOK, LOOK_PAGE, MODEL, RESULT, TRIAL, TrialFolder
 
 CPU = torch.device("cpu")
@@ -96,6 +99,36 @@ def test_stages_are_those_of_the_model_layer_by_layer(kind, request) -> None:
             np.testing.assert_array_equal(seen.arrays["weight_y"], layer.attention.weight_y)
             x = layer(x)
             np.testing.assert_allclose(seen.stages["output"], x, atol=1e-5)
+
+
+@torch.no_grad()
+def test_stages_are_there_where_kernels_compute_the_layer_without_them(monkeypatch) -> None:
+    torch.manual_seed(0)
+    net = AttentionWiseNet([attention_wise.AttentionWise2d(1, 4, 5, 2, std=1.0) for _ in range(2)], 3).eval()
+    weights, x = dict(net.state_dict()), torch.randn(2, 1, 4, 5)
+    plain = staged_layers(net, weights, (x,))
+    monkeypatch.setattr(attention_wise, "can_fuse", lambda x: True)  # in Triton's interpreter
+    monkeypatch.setattr(attention_wise.AttentionWise2d, "_convolved", counted := Counted())
+    fused = staged_layers(net, weights, (x,))
+    assert counted.calls == 2 and [layer.name for layer in fused] == ["layers.0", "layers.1"]
+    for one, other in zip(fused, plain, strict=True):
+        for name in other.stages:
+            np.testing.assert_allclose(one.stages[name], other.stages[name], rtol=1e-4, atol=1e-5)
+    assert not any(module._forward_pre_hooks for module in net.modules())
+
+
+class Counted:
+    """`AttentionWise2d._convolved`, and how often it was called."""
+
+    def __init__(self) -> None:
+        self.calls, self.true = 0, attention_wise.AttentionWise2d._convolved
+
+    def __get__(self, layer, kind=None):
+        def call(x):
+            self.calls += 1
+            return self.true(layer, x)
+
+        return call
 
 
 def test_rows_and_columns_sum_to_one(images, sequence) -> None:

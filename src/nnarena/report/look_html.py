@@ -125,7 +125,7 @@ def mistakes_html(figures: Mapping[str, Any], pictures: Mapping[str, Any], most:
     shape = pictures["followed"][0]["shape"] if pictures["followed"] else (SIDE, SIDE)
     cards = "".join(
         f'<figure class="mistake">{picture(png, shape, _name(item), 96)}<figcaption>'
-        f'<b class="wrong">{escape(item["answered"])}</b> <span>{percent(item["confidence"])} sure</span><br>'
+        f'<b class="wrong">{escape(item["answered"])}</b><br><span>{percent(item["confidence"])} sure</span><br>'
         f'<span>is</span> <b class="right">{escape(item["true"])}</b></figcaption></figure>'
         for item, png in zip(figures["mistakes"][:most], pictures["mistakes"][:most], strict=False)
     )
