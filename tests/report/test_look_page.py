@@ -46,7 +46,8 @@ def looks(tmp_path_factory) -> Callable[[str], SimpleNamespace]:
     def of(name: str) -> SimpleNamespace:
         if name not in made:
             grid = Grid(*(tuple(parse_choices([part])) for part in (*MODELS[name], "adam")))
-            protocol = Protocol.of({"samples": 400, "batch_size": 20, "epochs": 2, "lr": 0.005})
+            size = {"samples": 200, "epochs": 1} if name == "plain" else {"samples": 400, "epochs": 2}
+            protocol = Protocol.of({"batch_size": 20, "lr": 0.005} | size)
             study = Study("looks", (grid,), protocol=protocol)
             store = run_study(study, tmp_path_factory.mktemp(name), device="cpu", jobs=1).store
             folder = store.trial_folder(study.trials()[0])
