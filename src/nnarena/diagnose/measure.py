@@ -1,7 +1,8 @@
 """The figures of one model with one batch: gradients through time and depth, activations, weights.
 
 B samples, T steps. Norms of gradients are those of a sample's own loss L_b, averaged over the samples, so that they do
-not depend on how many there are. All is computed in float64: a gradient that has shrunk by 10⁶⁰ is still a number.
+not depend on how many there are. All is computed in float64, where a gradient that has shrunk by 10⁶⁰ is still a
+number; a model that insists on float32, as one does that makes tensors of its own, is left in it.
 """
 
 from __future__ import annotations
@@ -26,26 +27,41 @@ def measure(model: nn.Module, task: Task, inputs: Inputs, targets: Tensor) -> di
 
     It computes as in training: batch norms by this batch, dropout by one fixed seed.
     """
-    model = copy.deepcopy(model).to("cpu").double().train()
-    inputs = tuple(_double(part.cpu()) for part in inputs)
-    targets = _double(targets.cpu())
-    record = Record(model)
-    x = inputs[0].requires_grad_() if inputs[0].is_floating_point() else inputs[0]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(NOISE)
-        with record.watching():
-            prediction = model(*inputs)
-    loss = task.loss(prediction, targets)
-    named = {name: param for name, param in model.named_parameters() if param.requires_grad}
+    try:
+        record, inputs, loss = _loss(model, task, inputs, targets, torch.float64)
+    except RuntimeError:
+        record, inputs, loss = _loss(model, task, inputs, targets, torch.float32)
+    x = inputs[0]
+    named = {name: param for name, param in record.model.named_parameters() if param.requires_grad}
     gradient = _Gradients(loss, [x, *_handed(record), *_outputs(record), *named.values()])
     length = task.spec.input_shape[0] if len(task.spec.input_shape) == 2 else None
     return {
+        "precision": str(loss.dtype).removeprefix("torch."),
         "loss": float(loss.detach()),
         "flow": [*_input_flow(record, x, length, gradient), *_state_flow(record, len(x), gradient)],
         "jacobian": [found for loop in record.loops if (found := stretching(loop)) is not None],
         "layers": [_layer(layer, len(x), gradient) for layer in record.layers],
         "parameters": [_parameter(name, param, gradient) for name, param in named.items()],
     }
+
+
+def _loss(
+    model: nn.Module, task: Task, inputs: Inputs, targets: Tensor, dtype: torch.dtype
+) -> tuple[Record, Inputs, Tensor]:
+    """The loss of a copy of the model in this type, all on the way to it, and the inputs as they went in."""
+
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor.detach().cpu().to(dtype) if tensor.is_floating_point() else tensor.cpu()
+
+    record = Record(copy.deepcopy(model).to("cpu", dtype).train())
+    inputs = tuple(map(cast, inputs))
+    if inputs[0].is_floating_point():
+        inputs = (inputs[0].clone().requires_grad_(), *inputs[1:])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(NOISE)
+        with record.watching():
+            prediction = record.model(*inputs)
+    return record, inputs, task.loss(prediction, cast(targets))
 
 
 class _Gradients:
@@ -66,10 +82,6 @@ def _handed(record: Record) -> list[Tensor]:
 
 def _outputs(record: Record) -> list[Tensor]:
     return [output for layer in record.layers for output in layer.outputs]
-
-
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.detach().double() if tensor.is_floating_point() else tensor
 
 
 def _norm(grads: list[Tensor], samples: int) -> float:

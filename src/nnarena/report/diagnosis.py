@@ -22,7 +22,8 @@ def headline(diagnosis: Diagnosis) -> str:
 def circumstances(diagnosis: Diagnosis) -> str:
     """How the figures came about, in one line."""
     count, training = diagnosis["samples"], diagnosis["training"]
-    parts = [f"seed {diagnosis['seed']}", f"{count} training sample{'s' * (count > 1)}", "float64"]
+    parts = [f"seed {diagnosis['seed']}", f"{count} training sample{'s' * (count > 1)}"]
+    parts.append(diagnosis["before"]["precision"])
     if training is None:
         parts.append("not trained")
     else:
