@@ -157,9 +157,9 @@ class Bars:
     def draw(self, before: float | None, after: float | None, has_after: bool) -> str:
         """Before as a faint bar, after below it; the numbers are in the cell beside."""
         pairs = [(before, "faint"), (after, "solid")] if has_after else [(before, "solid")]
-        height = 7 if has_after else 10
+        height, top = (7, 1.0) if has_after else (10, 3.5)
         rects = "".join(
-            f'<rect class="bar {kind}" x="0" y="{place * (height + 1) + 1}" width="{self.length(value):.1f}" '
+            f'<rect class="bar {kind}" x="0" y="{place * (height + 1) + top}" width="{self.length(value):.1f}" '
             f'height="{height}" rx="1.5"/>'
             for place, (value, kind) in enumerate(pairs)
         )
