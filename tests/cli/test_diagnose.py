@@ -43,7 +43,7 @@ def test_a_trial_of_a_store(arena, own: Path) -> None:
     (folder,) = (path.parent for path in (own / "R").rglob("result.json"))
     found = json.loads(arena("diagnose", "--trial", "R", folder.name[:6], "--json").out)
     assert found["model"] == "lstm[hidden_size=4]" and found["after"] is not None
-    for more in (("lstm",), ("--epochs", "2"), ("-t", "add")):
+    for more in (("lstm",), ("--epochs", "2"), ("-t", "add"), ("--set", "lr=1"), ("--seed", "0"), ("--device", "cpu")):
         printed = arena("diagnose", "--trial", "R", folder.name, *more)
         assert printed.code == 2 and "--trial says what is looked at" in printed.err
     (folder / "result.json").unlink()
@@ -58,9 +58,10 @@ def test_a_model_that_does_not_fit_the_usual_task_gets_the_next(arena) -> None:
 WRONG = {
     "unknown model": (("lsmt",), "did you mean 'lstm'"),
     "unknown task": (("lstm", "-t", "ad"), "did you mean 'add'"),
-    "unknown optimizer": (("lstm", "-o", "adan"), "did you mean 'adam'"),
+    "unknown optimizer": (("lstm", "-o", "adan", "--epochs", "1"), "did you mean 'adam'"),
     "unknown option": (("lstm[hiden_size=3]",), "did you mean 'hidden_size'"),
     "unknown setting": (("lstm", "--set", "epoch=3"), "did you mean 'epochs'"),
+    "epochs as a setting": (("lstm", "--set", "epochs=3"), "Say --epochs 3"),
     "unfit": (("lstm", "-t", "digits_image"), "lstm does not fit digits_image"),
     "unfit image": (("resnet18", "-t", "add"), "resnet18 does not fit add"),
     "no samples": (("mlp", "-t", "pendulum"), "pendulum has no samples"),
@@ -74,7 +75,9 @@ WRONG = {
     "bad seed": (("lstm", "--seed", "-1"), "--seed must not be negative"),
     "no page": (("lstm", "--output", "x.svg"), "name it x.html"),
     "no store": (("--trial", "nowhere", "abc"), "holds no study"),
-    "no device": (("lstm", "--device", "abacus"), "--device takes auto, cpu or cuda"),
+    "idle optimizer": (("lstm", "-o", "sgd"), "--optimizer says how it is trained, and it is not"),
+    "idle device": (("lstm", "--device", "cpu"), "say --epochs too"),
+    "no device": (("lstm", "--epochs", "1", "--device", "abacus"), "--device takes auto, cpu or cuda"),
 }
 
 

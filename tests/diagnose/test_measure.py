@@ -18,6 +18,8 @@ from nnarena.diagnose.record import Record
 from nnarena.kernels.recurrence import BACKENDS
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, AttentionSplit, UnitaryRNN
 from nnarena.nn.head import SequenceModel
+from nnarena.report.diagnosis import terminal
+from nnarena.report.diagnosis_page import build_diagnosis
 
 B, T, F, H = 3, 7, 2, 5
 
@@ -149,8 +151,22 @@ def test_one_step_and_one_sample_suffice_and_a_large_state_is_left_out(monkeypat
     measured = measure(model, Values(1, F, 1), (x[:1, :1],), target[:1])
     assert measured["jacobian"][0]["count"] == 1
     assert math.isnan(flow(measured, "state")["factor"]) and len(flow(measured, "state")["norms"]) == 1
-    monkeypatch.setattr("nnarena.diagnose.jacobian.LARGEST", H - 1)
-    assert measure(model, Values(T, F, 1), (x,), target)["jacobian"] == []
+    assert measured["too_large"] == []
+    for room in ("jacobian", "measure"):
+        monkeypatch.setattr(f"nnarena.diagnose.{room}.LARGEST", H - 1)
+    measured = measure(model, Values(T, F, 1), (x,), target)
+    assert (measured["jacobian"], measured["too_large"]) == ([], ["layer"])
+
+
+def test_weights_that_are_not_numbers_can_be_looked_at() -> None:
+    model, task, x, target = elman()
+    with torch.no_grad():
+        model.layer.W[0, 0] = math.nan
+    measured = measure(model, task, (x,), target)
+    assert math.isnan(measured["loss"]) and measured["jacobian"][0]["radius"]["mean"] == math.inf
+    found = {"model": "elman", "task": "none", "optimizer": "adam", "study": "", "seed": 0, "samples": B}
+    found |= {"per_step": False, "training": None, "before": measured, "after": None}
+    assert "no gradient" in terminal(found, 140) and "There is no gradient to draw" in build_diagnosis(found)
 
 
 def test_rows_of_a_jacobian_may_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ def measured(factor: float, gradient: float = 1.0) -> dict[str, Any]:
             {"name": WICKED, "of": "state", "norms": norms, "ratio": factor**49, "factor": factor},
         ],
         "jacobian": [{"name": WICKED, "size": 1200, "count": 8, "radius": radius, "norm": radius}],
+        "too_large": ["giant"],
         "layers": [
             {"name": WICKED, "kind": "LSTM", **statistics, "dead": 0.25, "saturated": 0.004, "gradient": gradient},
             {"name": "head", "kind": "Linear", **statistics, "dead": 0.0, "saturated": None, "gradient": math.inf},
@@ -70,6 +71,7 @@ def test_tables_hold_both_moments_and_long_ones_are_cut() -> None:
     text = terminal(diagnosis(after=True), 200)
     assert "adam, 3 epochs" in text and "loss 1.00 before, 0.0100 after" in text
     assert "and 20 more" in text and "weight 39" in text and "weight 40" not in text
+    assert "The state of giant is too large" in text and "The state of giant" in build_diagnosis(diagnosis(after=True))
     assert "vanishes" in text and "arrives" in text and "no gradient" in text
     assert [row[1] for row in flow_rows(diagnosis(after=False))[1:]] == ["before", "before"]
     lost = diagnosis(after=False) | {"training": {"status": "diverged", "epochs": 1, "best_epoch": 0}}
@@ -130,6 +132,6 @@ def test_the_page_opens_offline_in_light_and_dark(browser: Browser, tmp_path: Pa
 
 def test_an_image_has_no_steps_and_an_untrained_model_no_after() -> None:
     plain = diagnosis(after=False)
-    plain["before"] |= {"flow": [], "jacobian": []}
+    plain["before"] |= {"flow": [], "jacobian": [], "too_large": []}
     page = build_diagnosis(plain)
     assert "An image has no steps" in page and "What one step does" not in page and "before above after" not in page

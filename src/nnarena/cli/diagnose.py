@@ -33,13 +33,19 @@ WIDE = 140  # columns where there is no terminal
     help="What it is fed with; add if it reads sequences, digits_image if it reads images.",
 )
 @click.option("--epochs", type=int, help="Train it, for so many epochs at most, and look again.")
-@click.option("-o", "--optimizer", metavar="NAME", shell_complete=complete_components("optimizer"), help="adam if not.")
-@click.option("--seed", type=int, default=0, help="Of data, split and start values.", show_default=True)
+@click.option(
+    "-o",
+    "--optimizer",
+    metavar="NAME",
+    shell_complete=complete_components("optimizer"),
+    help="Who trains it.  [default: adam]",
+)
+@click.option("--seed", type=int, help="Of data, split and start values.  [default: 0]")
 @click.option("--samples", type=int, help="Samples at most of the task.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As in `nnarena run`.")
 @click.option("--trial", type=(click.Path(path_type=Path), str), metavar="DIR ID", help="A trained trial of a store.")
 @click.option("--look", type=int, default=32, help="Samples that are looked at.", show_default=True)
-@click.option("--device", default="auto", metavar="auto|cpu|cuda", help="Where to train.", show_default=True)
+@click.option("--device", metavar="auto|cpu|cuda", help="Where it is trained.  [default: auto]")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A page with pictures, FILE.html.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, every number in full.")
 def diagnose(
@@ -65,14 +71,15 @@ def diagnose(
     """
     if output is not None and output.suffix != ".html":
         raise BadOption(f"--output writes a page: name it {output.stem}.html, not {output.name}.")
-    if trial is None:
-        found = _of_new(model, task, look, as_json, **options)
-    else:
-        said = [("a model", model), ("--task", task), ("--epochs", options["epochs"]), ("-o", options["optimizer"])]
-        if any(value is not None for _, value in said):
-            extra = next(name for name, value in said if value is not None)
-            raise BadOption(f"--trial says what is looked at, so {extra} cannot be said besides.")
-        found = _of_trial(*trial, look)
+    said = {"MODEL": model, "--task": task} | {f"--{name}": value for name, value in options.items()}
+    said["--set"] = said.pop("--settings") or None
+    extra = [name for name, value in said.items() if value is not None]
+    if trial is not None and extra:
+        raise BadOption(f"--trial says what is looked at, so {extra[0]} cannot be said besides.")
+    idle = [name for name in ("--optimizer", "--device") if name in extra and "--epochs" not in extra]
+    if idle:
+        raise BadOption(f"{idle[0]} says how it is trained, and it is not: say --epochs too.")
+    found = _of_new(model, task, look, as_json, **options) if trial is None else _of_trial(*trial, look)
     from nnarena.core.files import finite
     from nnarena.report.diagnosis import terminal
 
@@ -100,7 +107,7 @@ def _of_new(model: str | None, task: str | None, look: int, quiet: bool, **optio
     from nnarena.engine.device import check_precision, pick_device
     from nnarena.launch.progress import progress
 
-    device, trial = pick_device(options["device"]), fitting(trials)
+    device, trial = pick_device(options["device"] or "auto"), fitting(trials)
     check_precision(trial.protocol.precision, device)
     if not options["epochs"]:
         return diagnose_new(trial, look=look)
@@ -137,9 +144,13 @@ def _request(model: str, task: str, options: dict[str, Any]) -> Trial:
     for kind, text in parts.items():
         if len(parse_choices([text])) != 1:
             raise BadOption(f"One {kind} at a time can be looked at, and {text!r} stands for several.")
-    if options["seed"] < 0:
-        raise BadOption(f"--seed must not be negative, not {options['seed']}.")
+    seed = options["seed"] or 0
+    if seed < 0:
+        raise BadOption(f"--seed must not be negative, not {seed}.")
     settings = dict(map(parse_setting, options["settings"]))
-    settings |= {key: options[key] for key in ("epochs", "samples") if options[key] is not None}
-    study = make_study(None, parts["task"], parts["model"], parts["optimizer"], options["seed"] + 1, False, settings)
+    for key in ("epochs", "samples"):
+        if key in settings:
+            raise BadOption(f"Say --{key} {settings[key]} and not --set {key}={settings[key]}.")
+        settings |= {key: options[key]} if options[key] is not None else {}
+    study = make_study(None, parts["task"], parts["model"], parts["optimizer"], seed + 1, False, settings)
     return study.trials()[-1]

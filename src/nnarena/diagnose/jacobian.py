@@ -17,7 +17,7 @@ from nnarena.diagnose.record import Loop, flatten
 
 STEPS, SAMPLES = 4, 2  # where the Jacobian is taken
 ROWS = 256  # of the Jacobian at a time
-LARGEST = 2048  # numbers of a state; the eigenvalues of more would take minutes
+LARGEST = 1024  # numbers of a state; the eigenvalues of more would take minutes
 
 
 def step_jacobian(

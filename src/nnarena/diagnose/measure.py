@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nnarena.core.task import Task
-from nnarena.diagnose.jacobian import stretching
+from nnarena.diagnose.jacobian import LARGEST, stretching
 from nnarena.diagnose.record import Layer, Record
 
 NOISE = 0  # the seed of dropout, the same before and after training
@@ -40,6 +40,7 @@ def measure(model: nn.Module, task: Task, inputs: Inputs, targets: Tensor) -> di
         "loss": float(loss.detach()),
         "flow": [*_input_flow(record, x, length, gradient), *_state_flow(record, len(x), gradient)],
         "jacobian": [found for loop in record.loops if (found := stretching(loop)) is not None],
+        "too_large": [loop.name for loop in record.loops if loop.states[0].shape[1] > LARGEST],
         "layers": [_layer(layer, len(x), gradient) for layer in record.layers],
         "parameters": [_parameter(name, param, gradient) for name, param in named.items()],
     }

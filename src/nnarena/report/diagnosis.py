@@ -49,6 +49,12 @@ def verdict(ratio: float | None) -> str:
     return "vanishes" if ratio < VANISHED else "explodes" if ratio > EXPLODED else "arrives"
 
 
+def left_out(diagnosis: Diagnosis) -> str:
+    """Which layers have no Jacobian in the tables, and why; nothing if all have one."""
+    names = diagnosis["before"]["too_large"]
+    return f"The state of {', '.join(names)} is too large for the eigenvalues of its Jacobian." if names else ""
+
+
 def flow_rows(diagnosis: Diagnosis) -> list[list[str]]:
     """Head first: the gradient at the last step, half way, at the first, and what a step multiplies it by."""
     rows = [["gradient of", "when", "at the last step", "half way", "at the first step", "a step ×", "it"]]
@@ -156,4 +162,6 @@ def terminal(diagnosis: Diagnosis, width: int | None = None, color: bool = False
         console.print(table)
         if len(rows) > ROWS:
             console.print(f"and {len(rows) - ROWS} more: --json and --output have all of them.")
+    if left_out(diagnosis):
+        console.print("\n" + escape(left_out(diagnosis)))
     return file.getvalue()

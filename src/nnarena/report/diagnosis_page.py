@@ -16,6 +16,7 @@ from nnarena.report.diagnosis import (
     flow_rows,
     headline,
     jacobian_rows,
+    left_out,
     moments,
     paired,
     share,
@@ -72,7 +73,7 @@ def _flow(diagnosis: Diagnosis) -> str:
 def _jacobian(diagnosis: Diagnosis) -> str:
     rows = jacobian_rows(diagnosis)
     if len(rows) < 2:
-        return ""
+        return _section("What one step does", left_out(diagnosis)) if left_out(diagnosis) else ""
     drawn: list[Around] = []
     for color, (before, after) in enumerate(paired(diagnosis, "jacobian")):
         for when, item in (("before", before), ("after", after)):
@@ -89,7 +90,7 @@ def _jacobian(diagnosis: Diagnosis) -> str:
         "What one step does",
         "The Jacobian J = ∂s′/∂s of one step, at a few steps of a few samples. Its spectral radius, drawn, is what "
         "many equal steps multiply a gradient by in the long run: below 1 it vanishes, above 1 it explodes. Its norm "
-        "is the most that a single step can do.",
+        f"is the most that a single step can do. {left_out(diagnosis)}",
         _html_table(head, body),
     )
 
