@@ -25,6 +25,7 @@ def test_before_and_after_with_a_page(arena, own: Path) -> None:
     )
     assert printed.code == 0
     assert "→" in printed.out and "Pictures: there/page.html" in printed.out and "adam, 1 epoch" in printed.out
+    assert "layer.rnn, state" in printed.out and "spectral radius" in printed.out
     page = (own / "there" / "page.html").read_text()
     assert "MyCell on add[length=8]" in page and "<svg" in page and "http:" not in page and "https:" not in page
     assert {path.name for path in own.iterdir()} - {"__pycache__"} == {"mine.py", "there"}

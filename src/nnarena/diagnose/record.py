@@ -1,7 +1,7 @@
 """What one forward pass of a model leaves behind: the states of its recurrent layers, the outputs of all others.
 
-B samples, T steps, D numbers of a state. Recurrent layers are driven step by step, whatever their backend: the numbers
-are the same, and every state can be asked for its gradient.
+B samples, T steps, D numbers of a state. Recurrent layers, ours and torch's, are driven step by step, whatever their
+backend: the numbers are the same, and every state can be asked for its gradient.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nnarena.diagnose.torch_loops import forward_by
 from nnarena.kernels.recurrence import eager, repeated
 from nnarena.nn.recurrent import Recurrent
 
@@ -107,7 +108,7 @@ class Squashing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.running:
+        if self.running and isinstance(out, Tensor):
             kind = func._schema.name.removeprefix("aten::").removesuffix("_")
             if kind in ("sigmoid", "tanh"):
                 slope = 4 * out * (1 - out) if kind == "sigmoid" else 1 - out * out
@@ -140,7 +141,11 @@ class Record:
         with ExitStack() as held:
             for name, module in _outside_of_cells(self.model):
                 if isinstance(module, Recurrent):
-                    held.enter_context(_driven(module, partial(self._drive, name, module)))
+                    drive = partial(self._drive, name, module)
+                    held.enter_context(_set(module, backend="eager", drive=drive))
+                elif isinstance(module, nn.RNNBase):
+                    forward = forward_by(partial(self._step_by_step, name), module)
+                    held.enter_context(_set(module, forward=forward))
                 for hook in (
                     module.register_forward_pre_hook(partial(self._begin, name)),
                     module.register_forward_hook(self._end),
@@ -168,6 +173,13 @@ class Record:
         taken = repeated(step, layer.repeats)
         if step is not type(layer).step:  # in an order of its own, as attention reads: no state to be taken apart
             return eager(taken, constants, projected, state)
+        return self._hand_on(name, taken, constants, projected, state)
+
+    def _step_by_step(self, name: str, step: Any, x: Tensor, start: Any) -> tuple[Tensor, Any]:
+        return self._hand_on(name, step, None, x, start)
+
+    def _hand_on(self, name: str, taken: Any, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
+        """The loop, in which every state goes on as one tensor of its own, so that it can be asked for its gradient."""
         several = isinstance(projected, tuple)
         calls = sum(loop.name.partition(" ")[0] == name for loop in self.loops)
         called = f"{name} ({calls + 1})" if calls else name
@@ -202,14 +214,19 @@ def _outside_of_cells(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 @contextmanager
-def _driven(layer: Recurrent, drive: Callable[..., Any]) -> Iterator[None]:
-    backend = layer.backend
-    layer.backend, layer.drive = "eager", drive  # type: ignore[method-assign]
+def _set(module: nn.Module, **attributes: Any) -> Iterator[None]:
+    """The module with other attributes for a while."""
+    before = {name: vars(module)[name] for name in attributes if name in vars(module)}
+    for name, value in attributes.items():
+        setattr(module, name, value)
     try:
         yield
     finally:
-        layer.backend = backend
-        del layer.drive
+        for name in attributes:
+            if name in before:
+                setattr(module, name, before[name])
+            else:
+                delattr(module, name)
 
 
 def _acts(layer: Layer) -> bool:
