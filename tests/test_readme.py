@@ -69,7 +69,7 @@ def test_every_command_is_in_the_readme_and_every_one_there_exists() -> None:
 
 
 def test_every_file_that_is_linked_is_there() -> None:
-    for name in ("README.md", "CONTRIBUTING.md", "docs/results.md", "docs/look.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "docs/results.md", "docs/look.md", "docs/diagnose.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert (ROOT / name).parent.joinpath(target).is_file(), f"{name} links to {target}"

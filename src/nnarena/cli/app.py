@@ -8,6 +8,7 @@ import nnarena
 from nnarena.cli.bench import bench
 from nnarena.cli.completion import completion
 from nnarena.cli.data import data
+from nnarena.cli.diagnose import diagnose
 from nnarena.cli.doctor import doctor
 from nnarena.cli.listing import list_
 from nnarena.cli.look import look
@@ -42,5 +43,5 @@ def app() -> None:
     """
 
 
-for command in (run, list_, show, status, report, rerun, look, data, bench, doctor, completion):
+for command in (run, list_, show, status, report, rerun, look, diagnose, data, bench, doctor, completion):
     app.add_command(command)
