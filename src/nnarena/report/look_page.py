@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 CLOSE = 1e-6  # accuracies that differ by less are the same
 ROUNDING = 0.005  # and by less than this because of rounding
 HONEST = (
-    "They show the weights that validation selected, on test samples whose score was on record before anybody looked. "
+    "They show the weights that were tested, on test samples whose score was on record before anybody looked. "
     "To change a model because of what is seen here, and to test it on the same samples again, would be to choose by "
     "the test."
 )
@@ -124,7 +124,7 @@ def _header(figures: Mapping[str, Any]) -> str:
     about = [
         f"seed {figures['seed']}",
         figures["optimizer"],
-        f"weights of epoch {figures['best_epoch']} of {figures['epochs']}, chosen by validation",
+        f"weights of epoch {figures['best_epoch']} of {figures['epochs']}",
         f"trial {figures['trial']}",
     ]
     return (
