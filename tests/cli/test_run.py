@@ -140,6 +140,16 @@ def test_quick_is_the_whole_study_at_a_small_size(arena) -> None:
 
 
 @pytest.mark.slow
+def test_the_rehearsal_of_element_wise_attention_goes_through(arena) -> None:
+    printed = arena("run", "attention-wise", "--quick", "--jobs", "1", "--json")
+    rows = json.loads(printed.out)["rows"]
+    assert printed.code == 0 and len(rows) == 12 and {row["epochs"] for row in rows} == {2}
+    for row in rows:
+        assert row["training"].keys() == {"loss", "loss_sum", "gradient", "last_gradient"}
+        assert row["training"]["gradient"]["mean"] > 0 and row["collapsed"] in (0, 1)
+
+
+@pytest.mark.slow
 def test_twenty_kills_at_random_points_leave_the_same_bits(own: Path) -> None:
     command = [sys.executable, "-m", "nnarena", "run", "-t", "add,memory", "-m", "lstm,gru,transformer", "--seeds", "2",
                "--epochs", "2", "--samples", "2560", "--jobs", "2", "--out"]  # fmt: skip

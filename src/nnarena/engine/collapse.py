@@ -1,11 +1,17 @@
-"""Whether a model has collapsed: whatever it is shown, it answers the same class.
+"""Whether a model has collapsed: whatever it is shown, it answers the same class, or does so almost always.
 
-    collapsed  ⇔  argmax f(x) is one class for every x of the test, while the test has several
+    collapsed  ⇔  1 − s ≤ (1 − m) / 10
 
-f are the weights that are tested. There is no threshold in it and no luck: one other answer, and it has not collapsed.
-A network whose units are all dead, or whose gradients have vanished before anything was learned, ends like this, with
-the loss and the accuracy of the best constant answer. One that only learned nothing, and answers this and that, has
-not collapsed: its accuracy stands beside the baselines'. Neither is a failure: the trial is done, and counts.
+s is the share of the most frequent answer among the answers to the test, m that of the most frequent class among its
+targets: a collapsed model departs from its favourite class at most a tenth as often as the truth does from its own. It
+then has no more than a tenth of what a model can gain over the best constant answer:
+
+    accuracy ≤ m + (1 − m) / 10
+
+A network whose units are dead, or whose gradients have vanished before anything was learned, ends like this. Often not
+quite: a unit that is still alive for a few odd images makes a few other answers, so that "one class for all" would miss
+it. One that learned nothing and answers this and that has not collapsed: its accuracy stands beside the baselines'.
+Neither is a failure: the trial is done, and counts.
 """
 
 from __future__ import annotations
@@ -15,25 +21,32 @@ from torch import Tensor
 
 from nnarena.core.spec import TaskSpec
 
+DEPARTURES = 10  # of the truth, for at most one of the model
+
 
 class Answers:
-    """The classes that a model answers, seen batch by batch; they stay on the device until somebody asks."""
+    """The classes that a model answers, seen batch by batch."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self.are_classes = spec.target == "class" and spec.output_size > 1
-        self.ends: list[Tensor] = []
+        self.seen: list[Tensor] = []
 
     def see(self, prediction: Tensor) -> None:
         """Of a batch: (B, …, classes)."""
         if self.are_classes:
-            self.ends.append(torch.stack(torch.aminmax(prediction.argmax(-1))))
+            self.seen.append(prediction.argmax(-1).flatten())
 
     def have_collapsed(self, targets: Tensor) -> bool | None:
-        """Whether all answers to samples with these targets were the same; None if that cannot be told.
+        """Whether the answers to samples with these targets are those of a collapsed model; None if none can tell.
 
-        It cannot where answers are not classes, where nothing was seen, and where one class is all there is to answer.
+        It cannot be told where answers are not classes, where nothing was seen, and where one class is all there is.
         """
-        if not self.ends or bool((targets == targets.flatten()[0]).all()):
+        if not self.seen:
             return None
-        ends = torch.stack(self.ends)
-        return bool((ends == ends[0, 0]).all())
+        answers, truth = departures(torch.cat(self.seen)), departures(targets.flatten())
+        return DEPARTURES * answers <= truth if truth else None
+
+
+def departures(classes: Tensor) -> int:
+    """How many are not of the most frequent class."""
+    return classes.numel() - int(classes.cpu().bincount().max())

@@ -8,7 +8,7 @@ protocol. A rehearsal of one epoch is not a failed reproduction, so such rows ar
 A metric such as `best_on_test.accuracy` is that of the epoch which is best on the test set. Whoever chooses by the test
 knows the answers, so it is never comparable, and stands beside ours only where the protocol watched the test. One such
 as `training.reward_per_step` is of the last ten epochs of a model that learns from what it does, and of the last epoch
-of another, where the protocol watched its gradient. `collapsed` is 1 where the published model gave every sample the
+of another, where the protocol watched its gradient. `collapsed` is 1 where the published model gave all samples the
 same class, and 0 where it is said to have done better.
 """
 

@@ -10,7 +10,7 @@ from nnarena.report.numbers import interval, number, whole, with_spread
 from nnarena.report.published import BEST_ON_TEST, COLLAPSED, TRAINING
 from nnarena.stats.metrics import rank_key
 
-ABOUT_COLLAPSED = "Collapsed: a model that gives every test sample the same class. Its trial counts as any other."
+ABOUT_COLLAPSED = "Collapsed: a model that gives all test samples, or almost all, the same class."
 WATCHED = "The test metrics of every epoch were recorded (watch_test); nothing was chosen by them."
 
 

@@ -12,8 +12,8 @@ were like, which ranks nothing either.
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
 ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not
 done is counted in `failed` and listed in `failures`. Where answers are classes, a row has "collapsed": how many of its
-trials gave every test sample the same one. The last metric of a task ranks its rows; a row without results
-comes last.
+trials gave all test samples, or almost all, the same one. The last metric of a task ranks its rows; a row without
+results comes last.
 """
 
 from __future__ import annotations
