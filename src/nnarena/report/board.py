@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from nnarena.report.numbers import NONE, number, whole
-from nnarena.report.ranking import Board, Line, published_figure, score_texts, trial_remarks, verdict_sentence
+from nnarena.report.ranking import Board, Line, collapsed_text, published_figure, score_texts, verdict_sentence
 from nnarena.report.strips import Axis, axis, scale, strip
 from nnarena.stats.metrics import better
 
@@ -112,7 +112,9 @@ def _row(
     for number_, metric in enumerate(board.metrics):
         mean, spread = score_texts(line, metric)
         below = "" if line.is_baseline or spread == NONE else f'<span class="below">{escape(spread)}</span>'
-        cells.append(_cell(_soft(mean) + below, line.score(metric), "" if number_ else "score"))
+        # Beside the score that it explains, where no narrow window cuts it off.
+        fate = "" if number_ else "".join(f'<span class="below failed">{text}</span>' for text in collapsed_text(row))
+        cells.append(_cell(_soft(mean) + below + fate, line.score(metric), "" if number_ else "score"))
         if number_ == 0:
             if common:
                 values = seeds.get((board.task, line.name, row.get("optimizer", "")), [])
@@ -122,12 +124,12 @@ def _row(
     if line.is_baseline:
         return f'<tr class="baseline">{"".join(cells)}{"<td></td>" * 4}</tr>'
     seconds = number(row["seconds_per_epoch"])
-    remarks = "".join(f'<span class="below failed">{text}</span>' for text in trial_remarks(row))
+    failed = f'<span class="below failed">{row["failed"]} failed</span>' if row["failed"] else ""
     cells += [
         _cell(whole(row["parameters"]), row["parameters"]),
         _cell(number(row["epochs"]), row["epochs"]),
         _cell(seconds if exclusive or seconds == NONE else f"~{seconds}", row["seconds_per_epoch"]),
-        _cell(f"{row['trials']}{remarks}", row["trials"]),
+        _cell(f"{row['trials']}{failed}", row["trials"]),
     ]
     who = place[row["model"], row["optimizer"]]
     best = " first" if line.rank == 1 else ""

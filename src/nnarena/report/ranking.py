@@ -126,8 +126,12 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
 
 def trial_remarks(row: Mapping[str, Any]) -> list[str]:
     """What is to be said of a row's trials beside how many there are: `1 failed`, `2 of 3 collapsed`."""
-    found = [f"{row['failed']} failed"] if row["failed"] else []
-    return found + ([f"{row['collapsed']} of {row['trials']} collapsed"] if row.get("collapsed") else [])
+    return [*([f"{row['failed']} failed"] if row["failed"] else []), *collapsed_text(row)]
+
+
+def collapsed_text(row: Mapping[str, Any]) -> list[str]:
+    """`2 of 3 collapsed`, or nothing."""
+    return [f"{row['collapsed']} of {row['trials']} collapsed"] if row.get("collapsed") else []
 
 
 def score_texts(line: Line, metric: str) -> tuple[str, str]:
