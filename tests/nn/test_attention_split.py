@@ -367,7 +367,7 @@ def test_two_layers_of_the_thesis_pass_their_memories_on():
     torch.manual_seed(0)
     net = AttentionSplitStack(3, 16, 4).double()
     x = numbers(B, T, 3)
-    output, state = net(x)
+    output, _ = net(x)
     read, _, memories = net.first(gelu(net.embed(x)), return_hidden=True)
     close(output, net.second(read, hidden=memories)[0])
     assert not torch.allclose(output, net.second(read)[0])

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.optim.lean import stepper
-from nnarena.rl.critics import ask_critics, ask_least
+from nnarena.rl.critics import Critics, ask_least, correct
 
 LOG_STD = (-20.0, 2.0)  # between which log σ is kept
 Moments = Callable[..., Tensor]
@@ -122,6 +122,7 @@ class SAC:
         self.critics, self.critics_optimizer = critics, critics_optimizer
         self.frozen = [tensor.detach() for tensor in critics]  # the same memory, to which no gradient flows
         self.targets = [tensor.detach().clone() for tensor in critics]
+        self.quick, self.slow = Critics(self.frozen), Critics(self.targets)
         like = critics[0].detach()
         self.log_alpha = like.new_zeros(()).requires_grad_()
         # By Adam whatever the optimizer: one that removes the part along a weight would leave a single number still.
@@ -147,15 +148,13 @@ class SAC:
         entropy = -log_prob.detach().mean()
         self.move_alpha([self.actions + entropy])
 
-        values = ask_critics(self.critics, batch.observation, batch.action)
-        error = values.detach() - self.target(batch, alpha)
-        share = 1 / len(batch.reward)
-        # What autograd would find out by itself: ∂L_Q/∂Q = (Q − y) / B, and ∂L_π likewise.
-        self.move_critics(torch.autograd.grad(values, self.critics, error * share))
+        error, gradients = correct(self.quick, batch.observation, batch.action, self.target(batch, alpha))
+        self.move_critics(gradients)
 
-        least = ask_least(self.frozen, batch.observation, action)
-        gradients = (share * alpha).expand_as(least), torch.full_like(least, -share)
-        self.move_actor(torch.autograd.grad((log_prob, least), self.params, gradients, allow_unused=True))
+        least, share = ask_least(self.quick, batch.observation, action), 1 / len(action)
+        # What autograd would find out by itself: ∂L_π/∂ log π = α / B, ∂L_π/∂ min Q = −1 / B.
+        slopes = (alpha * share).expand_as(least), torch.full_like(least, -share)
+        self.move_actor(torch.autograd.grad((log_prob, least), self.params, slopes, allow_unused=True))
 
         with torch.no_grad():
             torch._foreach_lerp_(self.targets, self.frozen, self.tau)  # type: ignore[attr-defined]
@@ -166,7 +165,7 @@ class SAC:
     def target(self, batch: Batch, alpha: Tensor) -> Tensor:
         """y (B,)."""
         action, log_prob = squashed(self.actor(*batch.next_inputs), self.noise_like(batch.action))
-        value = ask_least(self.targets, batch.following, action) - alpha * log_prob
+        value = ask_least(self.slow, batch.following, action) - alpha * log_prob
         return torch.addcmul(batch.reward, batch.discount, value)
 
     def tensors(self) -> dict[str, Tensor]:
