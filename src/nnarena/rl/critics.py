@@ -4,9 +4,9 @@ B samples, F features of an observation, A actions, H hidden units; x is an obse
 
     h₁ = relu(W₁ x + b₁),   h₂ = relu(W₂ h₁ + b₂),   Q = W₃ h₂ + b₃
 
-On a CPU, a third of an update went into memory that is written once and thrown away, and into asking for views. So views
-are taken once (`Critics`), and gradients are written out, in place where that is possible, and never computed for weights
-that nobody moves. `ask_plainly` says the same without a word of this, for reading and for tests.
+On a CPU, a third of an update went into memory that is written once and thrown away, and into asking for views. So
+views are taken once (`Critics`), and gradients are written out, in place where that is possible, and never computed for
+weights that nobody moves. `ask_plainly` says the same without a word of this, for reading and for tests.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ class _Least(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
         (g,) = gradients
+        h1, h2, is_first = ctx.saved_tensors
         back = _through_one if g.device.type == "cpu" else _through_both
-        return None, back(ctx.critics, *ctx.saved_tensors, g, ctx.actions), None
+        return None, back(ctx.critics, h1, h2, is_first, g, ctx.actions), None
 
 
 def _through_one(critics: Critics, h1: Tensor, h2: Tensor, is_first: Tensor, g: Tensor, actions: int) -> Tensor:
