@@ -90,6 +90,7 @@ class Chart {
     const values = this.curves.flatMap((curve) => curve.values[this.key] || []);
     this.log = !HIGHER_IS_BETTER.test(this.key) && values.every((value) => value === null || value > 0);
     this.logBox.checked = this.log;
+    this.logBox.disabled = !values.some((value) => value > 0);
   }
 
   visible() {
@@ -168,8 +169,9 @@ class Chart {
     let xs = niceTicks(this.now.x0, this.now.x1, Math.max(3, Math.min(10, this.width / 90)));
     if (this.x !== "seconds") xs = xs.filter((x) => Math.abs(x - Math.round(x)) < 1e-9);
     for (const x of xs) {
-      const text = this.x === "steps" ? Math.round(x).toLocaleString("en") : shortNumber(x);
-      pen.fillText(text, this.px(x), PAD.top + this.height + 6);
+      const text = this.x === "steps" ? (Math.round(x) || 0).toLocaleString("en") : shortNumber(x);
+      const edge = PAD.left + this.width + PAD.right - pen.measureText(text).width / 2 - 1;
+      pen.fillText(text, Math.min(this.px(x), edge), PAD.top + this.height + 6);
     }
     pen.fillText(this.x === "epoch" ? "epoch" : AXES[this.x], PAD.left + this.width / 2, PAD.top + this.height + 20);
   }
