@@ -8,6 +8,7 @@ examined in the same episodes, by the middle of the policy.
 from __future__ import annotations
 
 import importlib.util
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def compare(
             tell("ours")
             ours = Ours(task, 0, device)
             ours(WARM_UP + STEPS)
-            seconds = min(_seconds(ours, device) for _ in range(rounds))
+            seconds = statistics.median(_seconds(ours, device) for _ in range(rounds))
             (returns,) = _learn([Ours], task, learn, seeds, device, tell)
             yield Row(way="ours", steps_per_second=STEPS / seconds, returns=returns)
             yield Row(way="stable-baselines3", note="skipped: pip install stable-baselines3")
@@ -71,9 +72,11 @@ def compare(
         for way in ways:
             way(WARM_UP + STEPS)
         turns = [[_seconds(way, device) for way in ways] for _ in range(rounds)]
-        mine, theirs = (min(turn[place] for turn in turns) for place in range(2))
+        # The median of pairs, which were measured under the same conditions; the fastest of either may be luck.
+        ratio = statistics.median(theirs / mine for mine, theirs in turns)
+        mine, theirs = (statistics.median(column) for column in zip(*turns, strict=True))
         reached = _learn([Ours, Theirs], task, learn, seeds, device, tell)
-        yield Row(way="ours", steps_per_second=STEPS / mine, ratio=theirs / mine, returns=reached[0])
+        yield Row(way="ours", steps_per_second=STEPS / mine, ratio=ratio, returns=reached[0])
         yield Row(way="stable-baselines3", steps_per_second=STEPS / theirs, ratio=1.0, returns=reached[1])
 
 
