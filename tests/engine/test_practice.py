@@ -31,6 +31,7 @@ def test_a_trial_ends_with_its_episodes_and_a_result(tmp_path):
     best = min(lines, key=lambda line: line["validation"]["cost"])
     assert result["best_epoch"] == best["epoch"] and result["validation"] == best["validation"]
     assert result["validation"] != result["test"]
+    assert [line["steps"] for line in lines] == [40, 80]
     rewards = [line["training"]["reward_per_step"] for line in lines]
     assert result["training"]["reward_per_step"] == pytest.approx(sum(rewards) / 2)
     assert set(result["baselines"]) == {"random actions"}

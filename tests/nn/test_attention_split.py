@@ -367,14 +367,26 @@ def test_two_layers_of_the_thesis_pass_their_memories_on():
     torch.manual_seed(0)
     net = AttentionSplitStack(3, 16, 4).double()
     x = numbers(B, T, 3)
-    output, state = net(x)
+    output, _ = net(x)
     read, _, memories = net.first(gelu(net.embed(x)), return_hidden=True)
     close(output, net.second(read, hidden=memories)[0])
     assert not torch.allclose(output, net.second(read)[0])
-    first, between = net(x[:, :2])
-    second, end = net(x[:, 2:], between)
+
+
+@pytest.mark.parametrize("cut", [1, T - 1])
+@pytest.mark.parametrize("case", CASES)
+def test_two_pieces_of_two_layers_are_the_whole(case, cut):
+    torch.manual_seed(0)
+    net = AttentionSplitStack(3, 16, 2, **CASES[case]).double()
+    x = numbers(B, T, 3)
+    output, state = net(x)
+    close(net(x, net.initial_state(B, x))[0], output)
+    first, between = net(x[:, :cut])
+    second, end = net(x[:, cut:], between)
     close(torch.cat([first, second], 1), output)
     close(end, state)
+    assert not torch.allclose(net(x[:, cut:], (between[0], net.initial_state(B, x)[1]))[0], second)
+    assert not torch.allclose(net(x[:, cut:], (net.initial_state(B, x)[0], between[1]))[0], second)
 
 
 # ----------------------------------------------------------------------------------------------------- as one kernel

@@ -31,12 +31,18 @@ def trials(study: Study) -> list[Trial]:
     ]
 
 
-def write(store: Store, trial: Trial, **result: Any) -> str:
-    """Write a trial's curve and its result, plausible where nothing is given; returns its id."""
+def write(store: Store, trial: Trial, steps: int = 0, **result: Any) -> str:
+    """Write a trial's curve and its result, plausible where nothing is given; returns its id.
+
+    With `steps` an epoch it is an agent, which learns from what it does.
+    """
     folder = store.trial_folder(trial)
     classes = trial.task.name in ("digits", "memory")
     base = {"mse": 0.17} if not classes else {"cross_entropy": 2.303, "accuracy": 0.1}
     test = {"mse": 0.02} if not classes else {"cross_entropy": 0.2, "accuracy": 0.93}
+    if steps:
+        base, test = ({"cost": value, "return": -value} for value in (1200.0, 150.0))
+        result = {"training": {"reward_per_step": -0.8}, "baselines": {"random actions": base}} | result
     test = result.get("test", test)
     task, model, optimizer = trial.cell
     whole = {
@@ -73,6 +79,9 @@ def write(store: Store, trial: Trial, **result: Any) -> str:
             "lr": 1e-3 if epoch < 8 else 1e-4,
             "seconds": whole["seconds_per_epoch"] or 1.0,
         }
+        if steps:
+            line |= {"steps": steps * epoch, "training": {"reward_per_step": -fall}}
+            line["validation"] = {"cost": 1000 * fall, "return": -1000 * fall}
         folder.append(line)
     folder.finish(trial.as_dict(), whole)
     return trial.id

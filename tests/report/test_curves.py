@@ -39,3 +39,15 @@ def test_a_curve_becomes_columns(tmp_path: Path) -> None:
         "seconds": [2.0, 6.0, 10.0],
         "values": {"loss": [1.0, 0.33333, None], "validation.mse": [0.12346] * 3, "lr": [0.1] * 3},
     }
+
+
+def test_an_agents_curve_has_its_steps_and_what_its_training_was_like(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path)
+    line = {"loss": 1.0, "validation": {"return": -3.0}, "lr": 0.1, "training": {"reward_per_step": -0.5}}
+    for epoch in (1, 2):
+        folder.append(line | {"epoch": epoch, "steps": 400 * epoch, "seconds": 2.0})
+    curve = read_curve(tmp_path, None)
+    assert curve is not None and curve["steps"] == [400, 800]
+    assert curve["values"]["training.reward_per_step"] == [-0.5, -0.5]
+    folder.append(line | {"epoch": 3, "seconds": 2.0})  # of a version that did not count them
+    assert "steps" not in (read_curve(tmp_path, None) or {})

@@ -253,3 +253,56 @@ def test_a_store_without_results_has_a_page(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store", make_study(["add"], ["lstm"], ["adam"]))
     write_page(store, tmp_path / "deep" / "report.html")
     assert "No trial of this study is finished yet." in (tmp_path / "deep" / "report.html").read_text()
+
+
+# ------------------------------------------------------------------------------------------------------------- agents
+
+AGENT = {"steps": 500, "episodes": 7}
+
+
+def agents(folder: Path, tasks: list[str]) -> Store:
+    """A study in which `pendulum` is learned by doing."""
+    store = Store.create(folder, make_study(tasks, ["mlp", "gru"], ["adam"], seeds=2))
+    for trial in trials(store.study):
+        if trial.task.name == "pendulum":
+            write(store, trial, steps=500, options={"task": AGENT, "model": {}, "optimizer": {}})
+        else:
+            write(store, trial)
+    return store
+
+
+def test_agents_have_episodes_and_no_splits(tmp_path):
+    text = build_page(agents(tmp_path, ["pendulum"]))
+    line = re.search('<p class="protocol">(.*?)</p>', text)
+    assert line is not None and "epochs of 500 steps" in line[1] and "in 7 episodes each" in line[1]
+    assert not any(words in line[1] for words in ("%", "publisher", "without progress"))
+    assert "examined in episodes that began alike" in text and "same splits" not in text
+
+
+def test_beside_agents_samples_keep_their_splits(tmp_path):
+    text = build_page(agents(tmp_path, ["pendulum", "add"]))
+    line = re.search('<p class="protocol">(.*?)</p>', text)
+    assert line is not None and "80% training" in line[1] and "of agents, validation and test apart" in line[1]
+    assert "same splits" in text
+
+
+def test_returns_are_drawn_over_steps_and_without_logarithms(browser, tmp_path):
+    file = tmp_path / "report.html"
+    write_page(agents(tmp_path / "store", ["pendulum", "add"]), file)
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    page.goto(file.as_uri())
+    agent, plain = page.locator("#task-1"), page.locator("#task-0")
+    if "pendulum" in plain.locator("h2").inner_text():
+        agent, plain = plain, agent
+    assert agent.locator(".over option").all_inner_texts() == ["steps of the environment", "epochs", "seconds"]
+    assert plain.locator(".over option").all_inner_texts() == ["epochs", "seconds"]
+    assert agent.locator(".quantity").input_value() == "validation.return"
+    log = agent.get_by_label("log scale")
+    assert not log.is_checked() and log.is_disabled()
+    agent.locator(".quantity").select_option("validation.cost")
+    assert log.is_checked() and log.is_enabled()
+    agent.locator(".quantity").select_option("training.reward_per_step")
+    assert not log.is_checked()
+    charts = page.evaluate("() => window.nnarena.charts.map((chart) => [chart.x, chart.whole().x0, chart.whole().x1])")
+    assert sorted(charts) == [["epoch", 1, 12], ["steps", 0, 6000]]
+    page.close()

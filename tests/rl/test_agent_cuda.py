@@ -9,7 +9,7 @@ from nnarena.core.components import catalogue
 from nnarena.core.learner import Means
 from nnarena.engine.graph import Replayed, make_recordable
 from nnarena.rl.agent import Agent
-from nnarena.rl.critics import ask_critics, ask_plainly, make_critics
+from nnarena.rl.critics import Critics, ask_least, ask_plainly, correct, make_critics
 from nnarena.tasks.control import Pendulum
 
 pytestmark = pytest.mark.gpu
@@ -52,7 +52,7 @@ def test_a_recorded_update_is_the_same_update():
     for agent in agents:
         agent.sac.noise_like = torch.zeros_like  # type: ignore[method-assign]
         agent.replay.draw = lambda count, own=agent: (  # type: ignore[method-assign]
-            torch.arange(count, device=CUDA) % own.replay.span[2],
+            torch.arange(count, device=CUDA) % own.replay.span[3],
             torch.zeros(count, dtype=torch.int64, device=CUDA),
         )
         torch.manual_seed(5)
@@ -64,8 +64,18 @@ def test_a_recorded_update_is_the_same_update():
 def test_critics_agree_with_the_plain_way():
     critics = make_critics(20, 64, CUDA)
     observation, action = torch.randn(50, 17, device=CUDA), torch.randn(50, 3, device=CUDA, requires_grad=True)
-    values = [ask(critics, observation, action) for ask in (ask_critics, ask_plainly)]
+    target = torch.randn(50, device=CUDA)
+    error, ours = correct(Critics(critics), observation, action.detach(), target)
+    plain = ask_plainly(critics, observation, action) - target
+    torch.testing.assert_close(error, plain, rtol=1e-4, atol=1e-5)
+    for one, other in zip(ours, torch.autograd.grad(0.5 * plain.square().mean(1).sum(), critics), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_the_lower_critic_alone_has_a_gradient():
+    critics = [tensor.detach() for tensor in make_critics(20, 64, CUDA)]
+    observation, action = torch.randn(50, 17, device=CUDA), torch.randn(50, 3, device=CUDA, requires_grad=True)
+    values = ask_least(Critics(critics), observation, action), ask_plainly(critics, observation, action).min(0).values
     torch.testing.assert_close(*values, rtol=1e-4, atol=1e-5)
-    gradients = [torch.autograd.grad(value.square().sum(), [action, *critics]) for value in values]
-    for ours, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-4)
+    gradients = [torch.autograd.grad(value.square().sum(), action)[0] for value in values]
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)

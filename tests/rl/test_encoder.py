@@ -14,7 +14,7 @@ from nnarena.rl.encoder import Carried, Frames, make_encoder
 from nnarena.rl.replay import Replay
 
 F, A, LENGTH = 3, 2, 12
-RECURRENT = ["lstm", "gru", "ct_rnn", "unitary_rnn", "attention_split_actor"]
+RECURRENT = ["lstm", "gru", "ct_rnn", "unitary_rnn", "attention_split_actor", "attention_split"]
 
 
 def build(name: str, frames: int = 4) -> nn.Module:

@@ -29,6 +29,15 @@ def test_log_probabilities_are_those_of_a_squashed_gaussian_summed_over_actions(
     torch.testing.assert_close(log_prob, policy(moments).log_prob(action), rtol=1e-9, atol=1e-9)
 
 
+def test_the_way_back_is_that_of_the_formula_also_where_the_deviation_is_at_a_bound():
+    torch.manual_seed(0)
+    moments, noise = 0.5 * torch.randn(B, 2 * A, dtype=torch.float64), torch.randn(B, A, dtype=torch.float64)
+    moments[0, A], moments[1, A] = -21, 3
+    assert torch.autograd.gradcheck(lambda moments: squashed(moments, noise), moments.requires_grad_())
+    gradient = torch.autograd.grad(squashed(moments, noise)[1].sum(), moments)[0]
+    assert gradient[:2, A].tolist() == [0, 0] and (gradient[2:, A:] != 0).all()
+
+
 def test_the_density_has_a_mass_of_one():
     moments = torch.tensor([[0.4, -0.7]], dtype=torch.float64)
     noise = torch.linspace(-9, 9, 20_001, dtype=torch.float64)[:, None]

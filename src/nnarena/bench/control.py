@@ -8,6 +8,7 @@ examined in the same episodes, by the middle of the policy.
 from __future__ import annotations
 
 import importlib.util
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,8 +62,8 @@ def compare(
             tell("ours")
             ours = Ours(task, 0, device)
             ours(WARM_UP + STEPS)
-            seconds = min(_seconds(ours, device) for _ in range(rounds))
-            returns = _learn(Ours, task, learn, seeds, device, tell)
+            seconds = statistics.median(_seconds(ours, device) for _ in range(rounds))
+            (returns,) = _learn([Ours], task, learn, seeds, device, tell)
             yield Row(way="ours", steps_per_second=STEPS / seconds, returns=returns)
             yield Row(way="stable-baselines3", note="skipped: pip install stable-baselines3")
             return
@@ -71,9 +72,11 @@ def compare(
         for way in ways:
             way(WARM_UP + STEPS)
         turns = [[_seconds(way, device) for way in ways] for _ in range(rounds)]
-        mine, theirs = (min(turn[place] for turn in turns) for place in range(2))
-        reached = [_learn(make, task, learn, seeds, device, tell) for make in (Ours, Theirs)]
-        yield Row(way="ours", steps_per_second=STEPS / mine, ratio=theirs / mine, returns=reached[0])
+        # The median of pairs, which were measured under the same conditions; the fastest of either may be luck.
+        ratio = statistics.median(theirs / mine for mine, theirs in turns)
+        mine, theirs = (statistics.median(column) for column in zip(*turns, strict=True))
+        reached = _learn([Ours, Theirs], task, learn, seeds, device, tell)
+        yield Row(way="ours", steps_per_second=STEPS / mine, ratio=ratio, returns=reached[0])
         yield Row(way="stable-baselines3", steps_per_second=STEPS / theirs, ratio=1.0, returns=reached[1])
 
 
@@ -88,16 +91,19 @@ def _seconds(way: Way, device: torch.device) -> float:
 
 
 def _learn(
-    make: Callable[[str, int, torch.device], Way], task: str, steps: int, seeds: int, device: torch.device, tell: Tell
-) -> tuple[float, ...]:
-    returns = []
+    makers: list[type[Ours] | type[Theirs]], task: str, steps: int, seeds: int, device: torch.device, tell: Tell
+) -> list[tuple[float, ...]]:
+    """What each reaches with every seed. One seed after the other, so that a run that is broken off has pairs."""
+    returns: list[list[float]] = [[] for _ in makers]
     for seed in range(seeds if steps else 0):
-        way = make(task, seed, device)
-        for done in range(0, steps, EPOCH):
-            tell(f"{way.name}, seed {seed}: {done} of {steps} steps")
-            way(min(EPOCH, steps - done))
-        returns.append(way.judge())
-    return tuple(returns)
+        for make, reached in zip(makers, returns, strict=True):
+            way = make(task, seed, device)
+            for done in range(0, steps, EPOCH):
+                tell(f"{way.name}, seed {seed}: {done} of {steps} steps")
+                way(min(EPOCH, steps - done))
+            reached.append(way.judge())
+            tell(f"{way.name}, seed {seed}: a return of {reached[-1]:.0f} after {steps} steps")
+    return [tuple(reached) for reached in returns]
 
 
 def make_our_trial(task: str, seed: int) -> Trial:

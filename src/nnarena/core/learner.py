@@ -42,10 +42,12 @@ class Learner(ABC):
     the weights, `optimizers` and `tensors()` are all that a continued trial needs, and it comes out with the same bits.
 
     steps        of an epoch
+    taken        steps so far, of all epochs
     optimizers   by name, besides that of the model
     """
 
     steps: int
+    taken: int
     optimizers: dict[str, Optimizer]
 
     @abstractmethod

@@ -178,7 +178,7 @@ class Practice(Trainer):
         return self.state_of_one
 
     def remarks(self, member: int) -> dict[str, Any]:
-        return {"training": self.training}
+        return {"training": self.training, "steps": self.learner.taken}
 
 
 def seconds_of_practice(trial: Trial, device: torch.device) -> float:

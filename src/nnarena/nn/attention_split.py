@@ -372,6 +372,7 @@ class AttentionSplitStack(nn.Module):
         e = GELU(E x + b);   o, Z = AttentionSplit_h(e);   y = AttentionSplit_2h(o, hidden=Z)
 
     Calls like `torch.nn.LSTM`, batch first: input (B, T, F), output (B, T, H); the state is a pair, that of each layer.
+    Nothing of Z has to be carried: its entry of a step is what the first layer remembers after that step.
     """
 
     def __init__(self, input_size: int, hidden_size: int, heads: int, **options: Any) -> None:
@@ -380,6 +381,9 @@ class AttentionSplitStack(nn.Module):
         self.embed = dense(input_size, hidden_size)
         self.first = AttentionSplit(hidden_size, hidden_size, heads, reads_hidden=False, **options)
         self.second = AttentionSplit(hidden_size, hidden_size, 2 * heads, **options)
+
+    def initial_state(self, batch: int, like: Tensor) -> tuple[State, State]:
+        return self.first.initial_state(batch, like), self.second.initial_state(batch, like)
 
     def forward(self, x: Tensor, state: tuple[State, State] | None = None) -> tuple[Tensor, tuple[State, State]]:
         before = state or (None, None)

@@ -47,20 +47,32 @@ def _adam(optimizer: Optimizer, params: list[Tensor]) -> Descend:
     }
     update: Any = getattr(torch, "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_")
     kept: dict[str, list[Tensor]] = {}
+    counts = torch.empty(0)
 
     @torch.no_grad()
     def step(gradients: Sequence[Tensor | None]) -> None:
+        nonlocal counts
         if not kept or any(gradient is None for gradient in gradients):
             for param, gradient in zip(params, gradients, strict=True):
                 param.grad = gradient
             optimizer.step()  # makes the state of who has a gradient
             if all(param in optimizer.state for param in params):
+                counts = _count_together(optimizer, params)
                 kept.update(_states(optimizer, params))
             return
-        torch._foreach_add_(kept["step"], 1)  # type: ignore[attr-defined]
+        counts += 1
         update(params, gradients, kept["exp_avg"], kept["exp_avg_sq"], kept["max_exp_avg_sq"], kept["step"], **settings)
 
     return step
+
+
+def _count_together(optimizer: Optimizer, params: list[Tensor]) -> Tensor:
+    """The numbers of steps of all tensors as one tensor, of which the optimizer's are parts from now on."""
+    states = [optimizer.state[param] for param in params]
+    counts = torch.stack([state["step"] for state in states])
+    for state, count in zip(states, counts.unbind(), strict=True):
+        state["step"] = count
+    return counts
 
 
 def _states(optimizer: Optimizer, params: list[Tensor]) -> dict[str, list[Tensor]]:

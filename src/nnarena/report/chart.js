@@ -39,6 +39,9 @@ function shortNumber(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+const AXES = { steps: "steps of the environment", epoch: "epochs", seconds: "seconds" };
+const HIGHER_IS_BETTER = /accuracy$|return$|reward_per_step$/;
+
 function quantityName(key) {
   if (key === "loss") return "training loss";
   if (key === "lr") return "learning rate";
@@ -51,7 +54,9 @@ class Chart {
     this.keys = [...new Set(curves.flatMap((curve) => Object.keys(curve.values)))];
     const ranking = "validation." + task.metric;
     this.key = this.keys.includes(ranking) ? ranking : this.keys[0];
-    this.x = "epoch";
+    // An agent is judged by what it took to get there: its steps, however they are counted into epochs.
+    this.axes = Object.keys(AXES).filter((axis) => curves.every((curve) => curve[axis]));
+    this.x = this.axes[0];
     this.build(room);
     this.chooseScale();
     this.listen();
@@ -61,7 +66,7 @@ class Chart {
   build(room) {
     room.innerHTML = `<div class="controls">
       <label>Show <select class="quantity"></select></label>
-      <label>over <select class="over"><option value="epoch">epochs</option><option value="seconds">seconds</option></select></label>
+      <label>over <select class="over"></select></label>
       <label><input type="checkbox" class="log"> log scale</label>
       <button type="button" class="reset" hidden>Reset zoom</button></div>
       <canvas tabindex="0" role="img"></canvas>
@@ -72,6 +77,7 @@ class Chart {
     this.quantity = part(".quantity");
     for (const key of this.keys) this.quantity.add(new Option(quantityName(key), key, false, key === this.key));
     this.quantity.onchange = () => { this.key = this.quantity.value; this.chooseScale(); this.reset(); };
+    for (const axis of this.axes) part(".over").add(new Option(AXES[axis], axis));
     part(".over").onchange = (event) => { this.x = event.target.value; this.reset(); };
     this.logBox = part(".log");
     this.logBox.onchange = () => { this.log = this.logBox.checked; this.reset(); };
@@ -80,10 +86,11 @@ class Chart {
   }
 
   chooseScale() {
-    // Errors fall over decades, accuracies do not, and what has a sign has no logarithm.
-    const signed = this.curves.some((curve) => curve.values[this.key]?.some((value) => value < 0));
-    this.log = !signed && !this.key.endsWith("accuracy");
+    // Errors fall over decades; accuracies and returns do not, and what is not positive has no logarithm.
+    const values = this.curves.flatMap((curve) => curve.values[this.key] || []);
+    this.log = !HIGHER_IS_BETTER.test(this.key) && values.every((value) => value === null || value > 0);
     this.logBox.checked = this.log;
+    this.logBox.disabled = !values.some((value) => value > 0);
   }
 
   visible() {
@@ -109,7 +116,7 @@ class Chart {
       });
     }
     if (x0 > x1) return null;
-    if (this.x === "seconds") x0 = 0;
+    if (this.x !== "epoch") x0 = 0;
     if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
     const air = (y1 - y0) * 0.04 || Math.abs(y1) * 0.05 || 0.5;
     return { x0, x1, y0: y0 - air, y1: y1 + air };
@@ -160,11 +167,13 @@ class Chart {
     pen.textAlign = "center";
     pen.textBaseline = "top";
     let xs = niceTicks(this.now.x0, this.now.x1, Math.max(3, Math.min(10, this.width / 90)));
-    if (this.x === "epoch") xs = xs.filter((x) => Math.abs(x - Math.round(x)) < 1e-9);
+    if (this.x !== "seconds") xs = xs.filter((x) => Math.abs(x - Math.round(x)) < 1e-9);
     for (const x of xs) {
-      pen.fillText(shortNumber(x), this.px(x), PAD.top + this.height + 6);
+      const text = this.x === "steps" ? (Math.round(x) || 0).toLocaleString("en") : shortNumber(x);
+      const edge = PAD.left + this.width + PAD.right - pen.measureText(text).width / 2 - 1;
+      pen.fillText(text, Math.min(this.px(x), edge), PAD.top + this.height + 6);
     }
-    pen.fillText(this.x === "epoch" ? "epoch" : "seconds", PAD.left + this.width / 2, PAD.top + this.height + 20);
+    pen.fillText(this.x === "epoch" ? "epoch" : AXES[this.x], PAD.left + this.width / 2, PAD.top + this.height + 20);
   }
 
   drawCurves(pen) {
@@ -322,6 +331,7 @@ class Chart {
     this.world.showTip(event, this.world.name(curve.who), [
       `seed ${curve.seed}, epoch ${curve.epoch[place]}`,
       `${quantityName(this.key)} ${shortNumber(value)}`,
+      ...(curve.steps ? [`${curve.steps[place].toLocaleString("en")} steps`] : []),
       ...(curve.seconds[place] === null ? [] : [`${shortNumber(curve.seconds[place])} s`]),
       ...(curve.status === "done" ? [] : [curve.status.replace(/_/g, " ")]),
     ]);

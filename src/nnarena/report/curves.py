@@ -31,7 +31,8 @@ def read_curve(folder: Path, limit: int | None) -> dict[str, Any] | None:
     """One trial's curve as columns, with at most `limit` epochs of it: first and last, and evenly between.
 
     `{"epoch": […], "seconds": […], "values": {"loss": […], "validation.mse": […], "lr": […]}}`; None where there is
-    none. `seconds` are counted from the beginning of the trial.
+    none. `seconds` are counted from the beginning of the trial, and so are `steps`, which are there if a model learned
+    from what it did.
     """
     try:
         lines = (folder / CURVE).read_text().splitlines(keepends=True)
@@ -45,7 +46,8 @@ def read_curve(folder: Path, limit: int | None) -> dict[str, Any] | None:
     clock = list(itertools.accumulate(map(_seconds, lines)))
     flat = [_flat(epoch) for epoch in epochs]
     names = dict.fromkeys(name for values in flat for name in values)
-    return {
+    steps = {"steps": [epoch["steps"] for epoch in epochs]} if all("steps" in epoch for epoch in epochs) else {}
+    return steps | {
         "epoch": [epoch["epoch"] for epoch in epochs],
         "seconds": [short(clock[place]) for place in places],
         "values": {name: [short(values.get(name)) for values in flat] for name in names},
@@ -73,7 +75,6 @@ def _seconds(line: str) -> float:
 
 
 def _flat(epoch: dict[str, Any]) -> dict[str, float | None]:
-    validation = {f"validation.{name}": value for name, value in (epoch.get("validation") or {}).items()}
-    test = {f"test.{name}": value for name, value in (epoch.get("test") or {}).items()}
-    training = {f"training.{name}": value for name, value in (epoch.get("training") or {}).items()}
-    return {"loss": epoch.get("loss"), **validation, **test, **training, "lr": epoch.get("lr")}
+    parts = ("validation", "test", "training")
+    named = {f"{part}.{name}": value for part in parts for name, value in (epoch.get(part) or {}).items()}
+    return {"loss": epoch.get("loss"), **named, "lr": epoch.get("lr")}

@@ -33,6 +33,16 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 FAILURES_SHOWN = 200
+TESTED = {
+    "samples": "<b>The test set is read once,</b> by the checkpoint that was best on the validation data.",
+    "episodes": "<b>The test is taken once,</b> in episodes of its own, by the checkpoint that was best in those of "
+    "the validation. Both are apart from training.",
+}
+SHARED = {
+    "samples": "saw the same data, the same splits and the same order of batches.",
+    "episodes": "began with the same critics, practised in environments of the same seed, and were examined in "
+    "episodes that began alike.",
+}
 
 
 def write_page(store: Store, path: Path, budget: int = BUDGET) -> None:
@@ -61,6 +71,8 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         "script": (HERE / "chart.js").read_text() + (HERE / "page.js").read_text(),
         "data": embedded(data),
         "header": _header(store, table, summary),
+        "tested": TESTED["episodes" if all_practise(table) else "samples"],
+        "shared": SHARED["episodes" if all_practise(table) else "samples"],
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
@@ -142,7 +154,7 @@ def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
     return (
         f'<p class="study">{escape(summary["study"])}</p>'
         f"<h1>{escape(headline(store, summary))}</h1>"
-        f'<p class="protocol">{escape(protocol_line(store))}</p>'
+        f'<p class="protocol">{escape(protocol_line(store, table))}</p>'
         f'<div class="tiles">{shown}<div class="tile date"><b>{when}</b><span>newest result</span></div></div>'
     )
 
@@ -166,27 +178,54 @@ def _age(store: Store, path: str) -> float:
     return (store.folder / TRIALS / path / RESULT).stat().st_mtime
 
 
-def protocol_line(store: Store) -> str:
+def protocol_line(store: Store, table: pl.DataFrame) -> str:
     """How every trial was trained, in one line."""
-    protocol = store.study.protocol
-    train = 1 - protocol.test_fraction - protocol.validation_fraction
+    protocol, options, plain = store.study.protocol, practice_options(table), not all_practise(table)
     parts = [
         f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
-        f"at most {protocol.epochs} epochs",
+        f"at most {protocol.epochs} epochs" if plain else f"{protocol.epochs} epochs{_of(options, 'steps', ' of')}",
         f"batches of {protocol.batch_size}",
-        f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test, "
-        "or the test that a publisher set aside",
-        falls(protocol),
-        f"end after {protocol.stop_patience} epochs without progress",
     ]
+    if plain:
+        train = 1 - protocol.test_fraction - protocol.validation_fraction
+        parts.append(
+            f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test, "
+            "or the test that a publisher set aside"
+        )
+    if options:
+        whom = "of agents, " if plain else ""
+        parts.append(f"{whom}validation and test apart from training{_of(options, 'episodes', ', in')} each")
+    parts += [falls(protocol)] if plain or protocol.schedule == "steps" else []
+    parts += [f"end after {protocol.stop_patience} epochs without progress"] if plain else []
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
     parts += ["the first layer's gradient watched"] if protocol.watch_gradient else []
     parts += [f"products in {protocol.precision}"] if protocol.precision != "float32" else []
-    parts += [f"{protocol.samples} samples at most"] if protocol.samples else []
+    parts += [f"{protocol.samples} samples at most"] if protocol.samples and plain else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
     parts += [f"at most {protocol.timeout:g} s a trial"] if protocol.timeout else []
     return " · ".join(parts)
+
+
+def practice_options(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """The options of every task whose models learn from what they do: its results say what their training was like."""
+    import polars as pl
+
+    columns = [name for name in table.columns if name.startswith("training.")]
+    found = table.filter(pl.any_horizontal(pl.col(columns).is_not_null())) if columns else table.clear()
+    return {task: json.loads(options)["task"] for task, options in found.select("task", "options").iter_rows()}
+
+
+def all_practise(table: pl.DataFrame) -> bool:
+    """Whether no task of the study has samples, and so no splits of them."""
+    options = practice_options(table)
+    return bool(options) and set(options) == set(table["task"])
+
+
+def _of(options: dict[str, dict[str, Any]], name: str, before: str) -> str:
+    """`, 10 episodes`: what tasks say of it, or nothing."""
+    said = sorted({given[name] for given in options.values() if name in given})
+    return f"{before} {' or '.join(f'{value:,}' for value in said)} {name}" if said else ""
 
 
 def falls(protocol: Protocol) -> str:

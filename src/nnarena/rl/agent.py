@@ -83,6 +83,7 @@ class Agent(Learner):
     ) -> None:
         self.environment, self.sizes, self.settings, self.means = environment, (observation, actions), settings, means
         self.model, self.steps = model, settings.steps
+        self.modules = list(model.modules())
         self.encoder = make_encoder(model, settings.frames, settings.carry, settings.burn_in)
         self.replay = Replay(
             settings.buffer,
@@ -149,7 +150,7 @@ class Agent(Learner):
             observation, fresh = step.following.copy(), step.over
             self.envs.begin(fresh, observation)
             if self.taken > self.settings.warm_up:
-                self.model.train()
+                self._set_training(True)
                 for _ in range(len(self.envs)):
                     self.update()
                 updates += len(self.envs)
@@ -232,27 +233,27 @@ class Agent(Learner):
                 reward=reward,
                 discount=discount,
                 following=end["following"],
-                inputs=self.encoder.inputs(replay, time, env),
-                next_inputs=self.encoder.inputs(replay, last, env, following=True),
+                inputs=self.encoder.inputs(replay, time, env, taken=first),
+                next_inputs=self.encoder.inputs(replay, last, env, following=True, taken=end),
             )
         )
 
     @torch.no_grad()
     def _act(self, memory: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """A drawn action (N, A); a uniform one while there is too little to learn from."""
-        self.model.eval()
+        self._set_training(False)
         moments, memory = self.encoder.step(memory, seen)
         if self.taken < self.settings.warm_up:
             return 2 * torch.rand(len(seen), self.sizes[1], device=seen.device) - 1, memory
         mean, log_std = split(moments)
-        return (mean + log_std.exp() * torch.randn_like(mean)).tanh(), memory
+        return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).tanh_(), memory
 
     @torch.no_grad()
     def _judge(self, part: str, act: object) -> dict[str, float]:
         """Whole episodes, all at once, each from its own start."""
         if self.judges is None:
             self.judges = Environments(self.environment, self.settings.episodes, *self.sizes)
-        self.model.eval()
+        self._set_training(False)
         observation = self.judges.seed(derive(self.means.seed, "episodes", part))
         running, total = np.ones(len(self.judges), bool), np.zeros(len(self.judges))
         memory = self.encoder.begin(self._tensor(observation))
@@ -269,6 +270,11 @@ class Agent(Learner):
             return memory
         rows = torch.from_numpy(fresh).to(memory.device)
         return torch.where(rows.view(-1, *[1] * (memory.dim() - 1)), self.encoder.begin(seen), memory)
+
+    def _set_training(self, yes: bool) -> None:
+        """As `model.train(yes)`, which walks through all modules every time; here this is twice a step."""
+        for module in self.modules:
+            vars(module)["training"] = yes
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.means.device)

@@ -16,6 +16,8 @@ from nnarena.core.errors import BadOption
 from nnarena.nn.head import SequenceModel
 from nnarena.rl.replay import Replay
 
+Taken = dict[str, Tensor]
+
 
 def make_encoder(model: nn.Module, frames: int, carry: bool, burn_in: int) -> Frames | Carried:
     """The way that suits a model: only a recurrent layer, which says what its `initial_state` is, has one to carry."""
@@ -45,11 +47,20 @@ class Frames:
 
     def step(self, memory: Tensor, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Read a frame (B, F): the moments (B, 2A), and what is remembered from now on."""
-        window = torch.cat([memory[:, 1:], observation[:, None]], 1)
+        window = observation[:, None]
+        if self.frames > 1:
+            window = torch.cat([memory[:, 1:], window], 1)
         return self.model(window), window
 
-    def inputs(self, replay: Replay, time: Tensor, env: Tensor, following: bool = False) -> tuple[Tensor, ...]:
-        """What `moments` is called with for some times of a replay, or for the observations that follow them."""
+    def inputs(
+        self, replay: Replay, time: Tensor, env: Tensor, following: bool = False, taken: Taken | None = None
+    ) -> tuple[Tensor, ...]:
+        """What `moments` is called with for some times of a replay, or for the observations that follow them.
+
+        `taken` is what was taken from the replay at these times: a single frame is there already.
+        """
+        if taken is not None and self.frames == 1:
+            return (taken["following" if following else "observation"][:, None],)
         return (replay.window(time, env, following),)
 
     def moments(self, window: Tensor) -> Tensor:
@@ -88,7 +99,9 @@ class Carried:
         output, state = self.layer(observation[:, None], self._whole(memory))
         return self.model.head(output[:, -1]), self._flat(state)
 
-    def inputs(self, replay: Replay, time: Tensor, env: Tensor, following: bool = False) -> tuple[Tensor, ...]:
+    def inputs(
+        self, replay: Replay, time: Tensor, env: Tensor, following: bool = False, taken: Taken | None = None
+    ) -> tuple[Tensor, ...]:
         """The state (B, S) before the window, its frames to burn in (B, burn_in, F), whether to (B,), the frames to
         learn from (B, T, F), and which of them is the last of the window (B,).
 

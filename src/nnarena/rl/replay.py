@@ -52,8 +52,8 @@ class Replay:
         self.kept["over"] = torch.zeros(self.rows, envs, dtype=torch.bool, device=device)
         self.kept["age"] = torch.zeros(self.rows, envs, dtype=torch.int64, device=device)
         self.place = self.filled = 0
-        # The row of time 0, the first time that is drawn, and how many there are.
-        self.span = torch.zeros(3, dtype=torch.int64, device=device)
+        # The row of time 0; the first transition that is drawn, and how many are; how many times there are.
+        self.span = torch.zeros(4, dtype=torch.int64, device=device)
 
     def __len__(self) -> int:
         return self.filled * self.envs
@@ -76,19 +76,24 @@ class Replay:
     def _look(self) -> None:
         # Once the ring is full, the first windows have lost their beginning: they are not drawn.
         full = self.filled == self.rows
-        oldest = self.place if full else 0
-        self.span.copy_(torch.tensor([oldest, self.frames - 1 if full else 0, self.filled]))
+        first = self.frames - 1 if full else 0
+        drawn = first * self.envs, (self.filled - first) * self.envs
+        self.span.copy_(torch.tensor([self.place if full else 0, *drawn, self.filled]))
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Times and environments (B,) of some transitions, all alike probable. Asks the device for no number."""
-        chance = torch.rand(2, count, dtype=torch.float64, device=self.device)
-        _, first, end = self.span.unbind()
-        return first + (chance[0] * (end - first)).long(), (chance[1] * self.envs).long()
+        _, first, drawn, _ = self.span.unbind()
+        which = torch.rand(count, dtype=torch.float64, device=self.device).mul_(drawn).long().add_(first)
+        if self.envs == 1:
+            return which, torch.zeros_like(which)
+        return which // self.envs, which % self.envs
 
     def take(self, time: Tensor, env: Tensor) -> dict[str, Tensor]:
         """All that was kept of some transitions (B, …) but how old their episodes were, by one look into the memory."""
-        place = (self.span[0] + time) % self.rows * self.envs + env
-        parts = self.packed.flatten(0, 1).index_select(0, place).split(list(self.widths.values()), 1)
+        place = (time + self.span[0]).remainder_(self.rows)
+        if self.envs > 1:
+            place = place.mul_(self.envs).add_(env)
+        parts = self.packed.view(-1, self.packed.shape[-1]).index_select(0, place).split(list(self.widths.values()), 1)
         return dict(zip(self.widths, parts, strict=True))
 
     def at(self, name: str, time: Tensor, env: Tensor) -> Tensor:
@@ -104,7 +109,7 @@ class Replay:
         total, last = self.at("reward", time, env), time
         going = ~self.at("over", time, env)
         for step in range(1, steps):
-            there = going & (time + step < self.span[2])
+            there = going & (time + step < self.span[3])
             now = torch.where(there, time + step, last)
             total = total + torch.where(there, gamma**step * self.at("reward", now, env), 0.0)
             last, going = now, there & ~self.at("over", now, env)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.optim.lean import stepper
-from nnarena.rl.critics import ask_critics, ask_least
+from nnarena.rl.critics import Critics, ask_least, correct
 
 LOG_STD = (-20.0, 2.0)  # between which log σ is kept
 Moments = Callable[..., Tensor]
@@ -64,16 +65,38 @@ def split(moments: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def squashed(moments: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """An action (B, A) of the squashed Gaussian by standard normal `noise`, and its log-probability (B,).
+    """An action (B, A) of the squashed Gaussian by standard normal `noise`, and its log-probability (B,)."""
+    return _Squashed.apply(moments, noise)  # type: ignore[no-any-return]
 
-    log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which holds where the left side has no digits left.
+
+class _Squashed(torch.autograd.Function):
+    """log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which holds where the left side has no digits left.
+
+    The way back in few operations, with g and G the gradients of a and of log π:
+
+        ∂u = g (1 − a²) + 2 G a,   ∂μ = ∂u,   ∂ log σ = ∂u σ ε − G, and 0 where log σ is out of its bounds
     """
-    mean, log_std = split(moments)
-    u = torch.addcmul(mean, log_std.exp(), noise)
-    # In few operations: half of log π, without what is the same for all.
-    half = torch.sub(u + F.softplus(-2 * u), torch.addcmul(log_std, noise, noise, value=0.5), alpha=0.5)
-    constant = math.log(2 * math.pi) / 2 + 2 * math.log(2)
-    return u.tanh(), 2 * half.sum(-1) - mean.shape[-1] * constant
+
+    @staticmethod
+    def forward(ctx: Any, moments: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = split(moments)
+        drift = log_std.exp().mul_(noise)
+        u = mean + drift
+        # Half of log π, without what is the same for all.
+        half = torch.sub(u + F.softplus(-2 * u), torch.addcmul(log_std, noise, noise, value=0.5), alpha=0.5)
+        constant = mean.shape[-1] * (math.log(2 * math.pi) / 2 + 2 * math.log(2))
+        action = u.tanh_()
+        ctx.save_for_backward(moments, action, drift)
+        return action, half.sum(-1).mul_(2).sub_(constant)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        of_action, of_log_prob = gradients[0], gradients[1][..., None]
+        moments, action, drift = ctx.saved_tensors
+        of_u = torch.addcmul(of_action, of_action * action, action, value=-1).addcmul_(of_log_prob, action, value=2)
+        log_std = moments.chunk(2, -1)[1]
+        inside = (log_std >= LOG_STD[0]) & (log_std <= LOG_STD[1])
+        return torch.cat([of_u, (of_u * drift - of_log_prob) * inside], -1), None
 
 
 class SAC:
@@ -99,6 +122,7 @@ class SAC:
         self.critics, self.critics_optimizer = critics, critics_optimizer
         self.frozen = [tensor.detach() for tensor in critics]  # the same memory, to which no gradient flows
         self.targets = [tensor.detach().clone() for tensor in critics]
+        self.quick, self.slow = Critics(self.frozen), Critics(self.targets)
         like = critics[0].detach()
         self.log_alpha = like.new_zeros(()).requires_grad_()
         # By Adam whatever the optimizer: one that removes the part along a weight would leave a single number still.
@@ -121,25 +145,28 @@ class SAC:
         """One step of the temperature, of the critics, of the actor, and of the targets after the critics."""
         alpha = self.log_alpha.detach().exp()
         action, log_prob = squashed(self.actor(*batch.inputs), self.noise_like(batch.action))
-        self.move_alpha([self.actions - log_prob.detach().mean()])
+        entropy = -log_prob.detach().mean()
+        self.move_alpha([self.actions + entropy])
 
-        critic_loss = self.critic_loss(batch, alpha)
-        self.move_critics(torch.autograd.grad(critic_loss, self.critics))
+        error, gradients = correct(self.quick, batch.observation, batch.action, self.target(batch, alpha))
+        self.move_critics(gradients)
 
-        actor_loss = (alpha * log_prob - ask_least(self.frozen, batch.observation, action)).mean()
-        self.move_actor(torch.autograd.grad(actor_loss, self.params, allow_unused=True))
+        least, share = ask_least(self.quick, batch.observation, action), 1 / len(action)
+        # What autograd would find out by itself: ∂L_π/∂ log π = α / B, ∂L_π/∂ min Q = −1 / B.
+        slopes = (alpha * share).expand_as(least), torch.full_like(least, -share)
+        self.move_actor(torch.autograd.grad((log_prob, least), self.params, slopes, allow_unused=True))
 
         with torch.no_grad():
             torch._foreach_lerp_(self.targets, self.frozen, self.tau)  # type: ignore[attr-defined]
-            self.losses += torch.stack([critic_loss.detach(), actor_loss.detach(), -log_prob.detach().mean()])
+            critic_loss = 0.5 * share * error.square().sum()
+            self.losses += torch.stack([critic_loss, -alpha * entropy - least.mean(), entropy])
 
-    def critic_loss(self, batch: Batch, alpha: Tensor) -> Tensor:
-        with torch.no_grad():
-            action, log_prob = squashed(self.actor(*batch.next_inputs), self.noise_like(batch.action))
-            value = ask_least(self.targets, batch.following, action) - alpha * log_prob
-            target = batch.reward + batch.discount * value
-        error = ask_critics(self.critics, batch.observation, batch.action) - target
-        return 0.5 * error.square().mean(1).sum()
+    @torch.no_grad()
+    def target(self, batch: Batch, alpha: Tensor) -> Tensor:
+        """y (B,)."""
+        action, log_prob = squashed(self.actor(*batch.next_inputs), self.noise_like(batch.action))
+        value = ask_least(self.slow, batch.following, action) - alpha * log_prob
+        return torch.addcmul(batch.reward, batch.discount, value)
 
     def tensors(self) -> dict[str, Tensor]:
         """What learning changes, besides the actor and the state of the optimizers."""
