@@ -28,6 +28,7 @@ def test_the_defaults_are_the_published_protocol():
         "select": "best",
         "watch_test": False,
         "precision": "float32",
+        "init": None,
         "timeout": None,
         "threads": 1,
     }

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Literal
 
+from nnarena.core.common import check_common
 from nnarena.core.components import option_docs
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, render, resolve
 
 # Settings that came after the first stores were made.
-LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision")
+LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision", "init")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class Protocol:
         select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
         precision: float32, or on a GPU bf16 for products and convolutions, with weights and loss in float32
+        init: start values of the weight matrices of all models, as in he; none leaves them to the model
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """
@@ -57,10 +59,12 @@ class Protocol:
     select: Literal["best", "last"] = "best"
     watch_test: bool = False
     precision: Literal["float32", "bf16"] = "float32"
+    init: str | None = None
     timeout: float | None = None
     threads: int = 1
 
     def __post_init__(self) -> None:
+        check_common(vars(self))
         positive = (
             "epochs",
             "batch_size",

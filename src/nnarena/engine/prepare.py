@@ -20,6 +20,7 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.graph import make_recordable
 from nnarena.engine.splits import Split, split
+from nnarena.engine.start import set_start
 from nnarena.engine.step import Data, State, image_layout, multiply_in
 
 PARTS = ("train", "validation", "test")
@@ -111,10 +112,15 @@ def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
 
 def build_model(trial: Trial, task: Task) -> nn.Module:
     """The competitor with its start values, which depend on the study, the task and the seed."""
+    component, options = trial.components["model"], trial.options["model"]
+    init = trial.common("model").get("init")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.axis("start"))
         try:
-            return trial.components["model"].load()(task.spec, **trial.options["model"])
+            model = component.load()(task.spec, **component.own(options))
+            if init is not None:
+                set_start(model, init, trial.axis("init"))
+            return model
         except Exception as error:
             text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
