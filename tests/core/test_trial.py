@@ -60,6 +60,10 @@ def changed_setting(name: str) -> dict[str, Value]:
     default = getattr(PUBLISHED, name)
     if name == "init":
         return {"init": "he"}
+    if name == "lr_decay":
+        return {"schedule": "exponential", "lr_decay": 0.5}
+    if name == "warmup":
+        return {"warmup": 3}
     if name in ("schedule", "milestones"):
         return {"schedule": "steps", "milestones": (81, 122)}
     if isinstance(default, (str, bool)):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnarena.core.common import common_names
+from nnarena.core.common import check_common, common_names
 from nnarena.core.components import Component, Kind, check, tidy
 from nnarena.core.options import Choice, Value, parse_choice
 from nnarena.core.protocol import Protocol
@@ -107,6 +107,7 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
             if value is not None and setting in usual:
                 usual[setting] = value
                 resolved |= {} if setting in choice.options else {setting: value}
+        check_common(component.common(resolved))
         components[kind], options[kind], asked[kind] = component, resolved, tidy(kind, choice)
         news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
         names[kind] = Choice(choice.ref, news).label

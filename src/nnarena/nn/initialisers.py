@@ -78,8 +78,8 @@ def logistic(weight: Tensor, inputs: int, outputs: int, generator: torch.Generat
 
         w ~ N(max(−1, −8/n), (3.6/√n)²)
 
-    Their source finds that gradients then do not vanish over ten or fifteen layers. n is the number of inputs here; where
-    all layers are equally wide, that is the width of a layer, as textbooks have it.
+    Their source finds that gradients then do not vanish over ten or fifteen layers. n is the number of inputs here;
+    where all layers are equally wide, that is the width of a layer, as textbooks have it.
     """
     weight.normal_(max(-1.0, -8 / inputs), 3.6 / math.sqrt(inputs), generator=generator)
 
