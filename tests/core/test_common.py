@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nnarena.core.common import COMMON, common_names
@@ -61,6 +63,20 @@ def test_identity_and_names():
         ("gru", {"init": "nothing"}, "There is no initialiser 'nothing'; there are glorot_normal, "),
         ("gru", {"init": "my_file.py:mine"}, "There is no initialiser 'my_file.py:mine'"),
         ("gru[init=3]", {}, "gru: option 'init' takes a text or none, not 3"),
+        ("gru[l2=-1]", {}, "l2 must be a number that is not negative, not -1"),
+        ("gru[label_smoothing=1]", {}, "label_smoothing must lie between 0 and 1, not 1"),
+        ("gru", {"dropout": 0.2}, "gru has no option dropout, so dropout=0.2 cannot reach it"),
+        (
+            "gru",
+            {"l2": 1e-3, "optimizer": "adamw"},
+            r"l2 and adamw's weight_decay=0.01 both shrink .* adamw\[weight_decay=0\]",
+        ),
+        (
+            "gru[l2=0.1]",
+            {"optimizer": "sgd[weight_decay=0.1]"},
+            "l2 and sgd's weight_decay=0.1 both shrink the weights",
+        ),
+        ("gru", {"clip_value": 1, "optimizer": "sgd[clip_norm=1]"}, "clip_norm and clip_value are two ways"),
     ],
 )
 def test_a_wrong_value_is_a_sentence(model, settings, sentence):
@@ -81,3 +97,23 @@ def test_where_the_name_means_something_else_the_protocol_still_asks():
     assert one.options["model"]["init"] == "scaled" and one.common("model") == {"init": "he"}
     assert trial("attention_wise", task="digits_image").common("model") == {}
     assert trial("gru[init=uniform]", init="he").common("model") == {"init": "uniform"}
+
+
+def test_dropout_reaches_who_has_it_and_says_nothing_else():
+    assert trial("attention_split", dropout=0.3).options["model"]["dropout"] == 0.3
+    assert trial("attention_split[dropout=0]", dropout=0.3).options["model"]["dropout"] == 0
+    assert trial("attention_split").options["model"]["dropout"] == 0
+
+
+def test_decay_without_l2_and_l2_without_decay_are_fine():
+    assert trial(optimizer="adamw[weight_decay=0]", l2=1e-3).common("model") == {"l2": 1e-3}
+    assert trial("gru[l2=0]", optimizer="adamw", l2=1e-3).common("model") == {"l2": 0.0}
+
+
+def test_seeds_may_share_their_data_and_nothing_else():
+    one, two = (replace(trial(same_data=True), seed=seed) for seed in (0, 1))
+    for purpose in ("data", "split", "label_noise"):
+        assert one.axis(purpose) == two.axis(purpose)
+        assert replace(trial(), seed=1).axis(purpose) != trial().axis(purpose)
+    for purpose in ("start", "init", "order", "noise", "bagging"):
+        assert one.axis(purpose, 0) != two.axis(purpose, 0)

@@ -64,6 +64,8 @@ def changed_setting(name: str) -> dict[str, Value]:
         return {"schedule": "exponential", "lr_decay": 0.5}
     if name == "warmup":
         return {"warmup": 3}
+    if name in ("dropout", "label_smoothing", "label_noise"):
+        return {name: 0.5}
     if name in ("schedule", "milestones"):
         return {"schedule": "steps", "milestones": (81, 122)}
     if isinstance(default, (str, bool)):
@@ -74,6 +76,7 @@ def changed_setting(name: str) -> dict[str, Value]:
 @pytest.mark.parametrize("name", sorted(PUBLISHED.as_dict()))
 def test_every_setting_of_the_protocol_is_part_of_the_identity(name):
     base = {"schedule": "steps", "milestones": (81,)} if name == "step_factor" else {}
+    base |= {"model": "attention_split"} if name == "dropout" else {}  # which has it
     changed = make(**base | changed_setting(name))
     assert changed.id != make(**base).id
     assert make(**base | {name: getattr(PUBLISHED, name)}).id == make(**base).id

@@ -15,7 +15,8 @@ from nnarena.core.options import Option, Value, render, resolve
 
 # Settings that came after the first stores were made.
 LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision", "init")
-LATER += ("lr_decay", "warmup", "clip_norm", "clip_value")
+LATER += ("lr_decay", "warmup", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise")
+LATER += ("label_smoothing", "label_noise", "bagging", "same_data", "watch_training", "watch_gradients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,17 @@ class Protocol:
         watch_test: record the test metrics of every epoch, by which nothing is chosen
         precision: float32, or on a GPU bf16 for products and convolutions, with weights and loss in float32
         init: start values of the weight matrices of all models, as in he; none leaves them to the model
+        l1: adds λ Σ|w| of all weights, tensors of two or more dimensions, to what is learned (not to the losses shown)
+        l2: adds λ/2 Σ w² of all weights likewise; decay apart from the gradient is an optimizer's, as adamw's
+        dropout: share of the units that a model leaves out at every step of training, where it has such an option
+        input_noise: standard deviation of normal noise on the inputs, another for every sample and epoch of training
+        weight_noise: standard deviation of normal noise on all weights while a gradient is computed, another every step
+        label_smoothing: share of a label that is spread evenly over all classes in training
+        label_noise: share of the training labels that are wrong: other classes, by the seed, the same in all epochs
+        bagging: every seed trains on as many samples as there are, drawn from them with replacement
+        same_data: all seeds have the data and the split of the first, so that they differ by start, order and bagging
+        watch_training: record the metrics of the tested weights on the training samples, as `training`
+        watch_gradients: record how long the gradient of every weight is, on average over the steps of an epoch
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """
@@ -70,6 +82,17 @@ class Protocol:
     watch_test: bool = False
     precision: Literal["float32", "bf16"] = "float32"
     init: str | None = None
+    l1: float | None = None
+    l2: float | None = None
+    dropout: float | None = None
+    input_noise: float | None = None
+    weight_noise: float | None = None
+    label_smoothing: float | None = None
+    label_noise: float | None = None
+    bagging: bool = False
+    same_data: bool = False
+    watch_training: bool = False
+    watch_gradients: bool = False
     timeout: float | None = None
     threads: int = 1
 

@@ -11,11 +11,13 @@ from typing import Any
 
 from nnarena.core.common import check_common, common_names
 from nnarena.core.components import Component, Kind, check, tidy
-from nnarena.core.options import Choice, Value, parse_choice
+from nnarena.core.errors import BadOption, Unfit
+from nnarena.core.options import Choice, Value, parse_choice, render
 from nnarena.core.protocol import Protocol
 from nnarena.core.seeds import derive
 
 KINDS: tuple[Kind, ...] = ("task", "model", "optimizer")
+OF_DATA = ("data", "split", "label_noise")  # purposes that all seeds share with `same_data`
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Trial:
 
     def axis(self, *purpose: str | int) -> int:
         """A seed for one purpose, the same for every rival on this task with this seed."""
-        return derive(self.study, self.name_of("task"), self.seed, *purpose)
+        seed = 0 if self.protocol.same_data and purpose[0] in OF_DATA else self.seed
+        return derive(self.study, self.name_of("task"), seed, *purpose)
 
     def common(self, kind: Kind) -> dict[str, Value]:
         """Of the options that every component of a kind takes, what is asked for: by its own word, or by the protocol.
@@ -95,7 +98,11 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
     options: dict[str, dict[str, Value]] = {}
     asked: dict[str, Choice] = {}
     names: dict[str, str] = {}
-    common: dict[str, dict[str, Value]] = {"task": {"samples": protocol.samples}, "optimizer": {"lr": protocol.lr}}
+    common: dict[str, dict[str, Value]] = {
+        "task": {"samples": protocol.samples},
+        "model": {"dropout": protocol.dropout},
+        "optimizer": {"lr": protocol.lr},
+    }
     for kind, choice in zip(KINDS, (task, model, optimizer), strict=True):
         component, resolved = check(kind, choice)
         usual = {option.name: option.default for option in component.takes}
@@ -111,6 +118,7 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         components[kind], options[kind], asked[kind] = component, resolved, tidy(kind, choice)
         news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
         names[kind] = Choice(choice.ref, news).label
+    _check_together(components, options, protocol)
     return Trial(
         study=study,
         **asked,
@@ -121,6 +129,21 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         names=names,
         components=components,
     )
+
+
+def _check_together(
+    components: Mapping[str, Component], options: Mapping[str, Mapping[str, Value]], protocol: Protocol
+) -> None:
+    """Raise ArenaError where one part's options contradict another's."""
+    model, optimizer = components["model"], components["optimizer"]
+    if protocol.dropout is not None and "dropout" not in options["model"]:
+        raise Unfit(f"{model.name} has no option dropout, so dropout={protocol.dropout:g} cannot reach it.")
+    decay = options["optimizer"].get("weight_decay")
+    if model.common(options["model"]).get("l2") and decay:
+        raise BadOption(
+            f"l2 and {optimizer.name}'s weight_decay={render(decay)} both shrink the weights: set one of them, "
+            f"as in {optimizer.name}[weight_decay=0]."
+        )
 
 
 def trial_from_dict(request: Mapping[str, Any]) -> Trial:

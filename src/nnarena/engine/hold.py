@@ -1,5 +1,6 @@
-"""What happens to a gradient before the optimizer sees it: it is cut short, by its length or number by number.
+"""What happens to a gradient before the optimizer sees it: penalties join it, and it is cut short.
 
+    g ← g + λ₁ sign(w) + λ₂ w        l1 = λ₁, l2 = λ₂: of λ₁ Σ|w| + λ₂/2 Σ w², for tensors of two or more dimensions
     g ← g · min(1, c / ‖g‖)          clip_norm = c, ‖g‖ over all tensors of a model together
     g ← max(−c, min(c, g))           clip_value = c
 
@@ -9,7 +10,8 @@ member's gradient has its own length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,18 +29,34 @@ def hold_back(optimizer: Optimizer, settings: Mapping[str, Value], population_di
     Tensors have so many first dimensions that count members as `population_dims` says, 0 or 1.
     """
     norm, value = settings.get("clip_norm"), settings.get("clip_value")
+    l1, l2 = settings.get("l1") or 0.0, settings.get("l2") or 0.0
 
     @torch.no_grad()
     def change(optimizer: Optimizer, *_: Any) -> None:
+        if l1 or l2:
+            penalise(filter(partial(is_weight, population_dims=population_dims), _with_gradients(optimizer)), l1, l2)
         if norm is not None:
             clip_norm(list(_with_gradients(optimizer)), norm, population_dims)
         if value is not None:
             for param in _with_gradients(optimizer):
                 param.grad = param.grad.clamp(-value, value)  # type: ignore[union-attr]
 
-    if norm is not None or value is not None:
+    if norm is not None or value is not None or l1 or l2:
         optimizer.register_step_pre_hook(change)
     return optimizer
+
+
+def is_weight(param: Tensor, population_dims: int = 0) -> bool:
+    """Whether it is a matrix or a kernel; biases, norms and single numbers are not."""
+    return param.ndim - population_dims >= 2
+
+
+def penalise(params: Iterable[Tensor], l1: float, l2: float) -> None:
+    for param in params:
+        gradient = _gradient(param)
+        if l2:
+            gradient = gradient.add(param, alpha=l2)
+        param.grad = gradient.add(param.sign(), alpha=l1) if l1 else gradient
 
 
 def clip_norm(params: list[Tensor], most: float, population_dims: int = 0) -> None:

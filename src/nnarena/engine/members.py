@@ -145,6 +145,10 @@ class Member:
             save(self.folder.path / MODEL, self.best)
             for part in ("validation", "test"):
                 result[part] = evaluate(ready.model, ready.task, self.best, ready.parts[part], batch)
+            if self.trial.protocol.watch_training:
+                result["training"] = evaluate(ready.model, ready.task, self.best, ready.parts["train"], batch)
+        if self.trial.protocol.watch_gradients:
+            result["training"] |= first_gradients(self.folder.curve())
         result["baselines"] = _baselines(ready)
 
     def check_device(self, error: Exception) -> None:
@@ -173,6 +177,15 @@ class Member:
         self.is_over = True
         self.best = {}
         self.__dict__.pop("ready", None)
+
+
+def first_gradients(curve: list[dict[str, Any]]) -> dict[str, float | None]:
+    """How long the gradients of the first and the last weight were in the first epoch.
+
+    Where the first is next to nothing, it vanished on the way back, or the signal on the way there.
+    """
+    lengths = list(curve[0].get("gradients", {}).values()) if curve else []
+    return {"first_gradient": lengths[0], "last_gradient": lengths[-1]} if lengths else {}
 
 
 def _baselines(ready: Ready) -> dict[str, dict[str, float]]:

@@ -7,7 +7,7 @@ where they are: the order of the samples, a counter, the losses. The host looks 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from nnarena.engine.blend import Blend
 from nnarena.engine.graph import Replayed, is_recordable
+from nnarena.engine.hold import is_weight
 from nnarena.engine.prepare import Ready
 from nnarena.engine.step import State, answer, compute_gradients
 
@@ -50,6 +51,7 @@ class Trainer:
         ready = members[0].ready
         self.members, self.batch_size, self.device = list(members), batch_size, device
         self.task, self.model = ready.task, ready.model
+        self.regime = ready.regime
         self.steps = len(ready.parts["train"]) // batch_size
         self.looks = len(ready.parts["validation"]) // batch_size
         self.order_SB = torch.zeros(self.steps, len(members), batch_size, dtype=torch.int64, device=device)
@@ -59,6 +61,8 @@ class Trainer:
         self.losses_S = torch.zeros(self.steps, len(members), dtype=torch.float64, device=device)
         self.scores_MS: Tensor | None = None
         self.metrics: list[str] = []
+        self.watched: list[str] = []
+        self.lengths_PS: Tensor | None = None  # of the gradients of P weights, summed over the steps of an epoch
         self.blend: Blend | None = None
         self.optimizers: list[Optimizer] = []
         self.log = log
@@ -85,6 +89,8 @@ class Trainer:
             if order is not None:
                 self.order_SB[:, member].copy_(order)
         self.place.zero_()
+        if self.lengths_PS is not None:
+            self.lengths_PS.zero_()
         with self._paced():
             for _ in range(self.steps):
                 self.learn()
@@ -115,7 +121,27 @@ class Trainer:
 
     def remarks(self, member: int) -> dict[str, Any]:
         """What else the last epoch's line of a member shall hold."""
-        return {}
+        if self.lengths_PS is None:
+            return {}
+        means = (self.lengths_PS[:, member] / self.steps).tolist()
+        return {"gradients": dict(zip(self.watched, means, strict=True))}
+
+    def _watch(
+        self, params: Mapping[str, Tensor], gradients: Sequence[Tensor | None], population_dims: int = 0
+    ) -> None:
+        """Add the lengths of the gradients of all weights to what the epoch has so far, if the protocol asks for it."""
+        if not self.regime.watch_gradients:
+            return
+        found = {
+            name: torch.linalg.vector_norm(gradient.flatten(population_dims).double(), dim=-1).view(-1)
+            for (name, param), gradient in zip(params.items(), gradients, strict=True)
+            if gradient is not None and is_weight(param, population_dims)
+        }
+        if self.lengths_PS is None:
+            self.watched = list(found)
+            self.lengths_PS = self.losses_S.new_zeros(len(found), len(self.members))
+        if found:
+            self.lengths_PS += torch.stack(list(found.values()))
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         """Leave the gradients of a batch where the optimizers find them; returns the losses (S,)."""
@@ -184,7 +210,10 @@ class Alone(Trainer):
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         batch = self.train_data.batch(index_SB[0], self.keys_S)
-        return compute_gradients(self.model, self.task, self.own, *batch)[None]
+        shaken = self.regime.shaken(self.own.params, self.keys_S, self.place)
+        loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss, shaken)
+        self._watch(self.own.params, [param.grad for param in self.own.params.values()])
+        return loss[None]
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self.validation_data.batch(rows_B)

@@ -15,6 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from nnarena.core.files import finite, replacing
+from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 FAILURES_SHOWN = 200
+# Settings of the protocol that are said by name where they are set.
+SAID = ("init", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise", "label_smoothing")
+SAID += ("label_noise", "bagging", "same_data")
 
 
 def write_page(store: Store, path: Path, budget: int = BUDGET) -> None:
@@ -171,6 +175,8 @@ def protocol_line(store: Store) -> str:
         falls(protocol),
         f"end after {protocol.stop_patience} epochs without progress",
     ]
+    parts += [f"learning rate rising over {protocol.warmup} epochs first"] if protocol.warmup else []
+    parts += [f"{name} = {render(value)}" for name in SAID if (value := getattr(protocol, name)) not in (None, False)]
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
     parts += ["products in bfloat16"] if protocol.precision == "bf16" else []
@@ -185,6 +191,10 @@ def falls(protocol: Protocol) -> str:
     if protocol.schedule == "steps":
         when = f"epoch{'s' * (len(protocol.milestones) > 1)} {_listed([*map(str, protocol.milestones)])}"
         return f"learning rate × {protocol.step_factor:g} after {when}"
+    if protocol.schedule == "exponential":
+        return f"learning rate × {protocol.lr_decay:g} after every epoch"
+    if protocol.schedule == "cosine":
+        return "learning rate falling to 0 along a cosine"
     return f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress"
 
 
