@@ -9,6 +9,7 @@ from nnarena.cli.bench import bench
 from nnarena.cli.completion import completion
 from nnarena.cli.data import data
 from nnarena.cli.doctor import doctor
+from nnarena.cli.ensemble import ensemble
 from nnarena.cli.listing import list_
 from nnarena.cli.report import report
 from nnarena.cli.rerun import rerun
@@ -41,5 +42,5 @@ def app() -> None:
     """
 
 
-for command in (run, list_, show, status, report, rerun, data, bench, doctor, completion):
+for command in (run, list_, show, status, report, ensemble, rerun, data, bench, doctor, completion):
     app.add_command(command)

@@ -43,6 +43,11 @@ class Board:
         return sorted({line.row["optimizer"] for line in self.lines if line.row})
 
     @property
+    def beside(self) -> list[str]:
+        """Headings of what stands beside the test metrics, in any row."""
+        return list(dict.fromkeys(name for line in self.lines for name in line.row.get("beside", {})))
+
+    @property
     def has_published(self) -> bool:
         return any(line.row.get("published") for line in self.lines)
 
@@ -113,6 +118,12 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
     if summary["missing"]:
         found.append(f"This version lacks models of the study: {', '.join(summary['missing'])}.")
     return found
+
+
+def beside_text(line: Line, name: str) -> str:
+    """`mean ± std` of what stands beside the test metrics."""
+    score = line.row.get("beside", {}).get(name, {})
+    return with_spread(score.get("mean"), score.get("std")) if score else ""
 
 
 def score_texts(line: Line, metric: str) -> tuple[str, str]:

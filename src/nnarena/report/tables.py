@@ -17,12 +17,29 @@ from typing import Any
 from nnarena.core.errors import ArenaError, suggestion
 from nnarena.core.files import finite
 from nnarena.report.numbers import NONE, number, whole
-from nnarena.report.ranking import Board, Line, boards, notes, published_figure, score_texts, verdict_sentence
+from nnarena.report.ranking import (
+    Board,
+    Line,
+    beside_text,
+    boards,
+    notes,
+    published_figure,
+    score_texts,
+    verdict_sentence,
+)
 
 Summary = Mapping[str, Any]
 FORMATS = ("md", "csv", "json", "latex", "terminal")
 BASELINE = "baseline"
-NESTED = ("task", "test", "best_on_test", "training", "published", "command")  # of a row: what is not one number
+NESTED = (
+    "task",
+    "test",
+    "best_on_test",
+    "training",
+    "beside",
+    "published",
+    "command",
+)  # of a row: what is not one number
 
 
 def render(summary: Summary, format: str) -> str:
@@ -64,7 +81,7 @@ def _flat(line: Line) -> dict[str, Any]:
     flat = {"rank": line.rank, "model": line.name} | plain
     for metric, score in line.test.items():
         flat |= {f"test.{metric}.{what}": value for what, value in score.items()}
-    for part in ("best_on_test", "training"):
+    for part in ("best_on_test", "training", "beside"):
         for metric, score in line.row.get(part, {}).items():
             flat |= {f"{part}.{metric}.{what}": value for what, value in score.items()}
     for metric, figure in line.row.get("published", {}).items():
@@ -82,6 +99,7 @@ def columns(board: Board) -> list[str]:
         *(text for metric in ranking for text in (metric, "95 % interval")),
         *(["published", "verdict"] if ranking and board.has_published else []),
         *others,
+        *board.beside,
         "parameters",
         "epochs",
         "s/epoch",
@@ -101,6 +119,7 @@ def cells(board: Board, line: Line, exclusive: bool) -> list[str]:
         if place == 0 and board.has_published:
             figure = row.get("published", {}).get(metric)
             found += [published_figure(metric, figure), figure["verdict"]] if figure else ["", ""]
+    found += [beside_text(line, name) for name in board.beside]
     if not row:
         return [*found, "", "", "", ""]
     seconds = number(row["seconds_per_epoch"])

@@ -4,6 +4,7 @@
     DIR/published.csv                              the figures it is compared with, if there are any
     DIR/trials/<task>/<model>/<optimizer>/<id>/    one folder a trial
     DIR/results.parquet                            derived, rebuilt from the folders at will
+    DIR/ensembles.json                             what `nnarena ensemble` found, if it was asked
 
 Nothing is lost by a crash: a trial is done when its `result.json` is there, and all else can be made again.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 STUDY, PUBLISHED, TRIALS, TABLE = "study.toml", "published.csv", "trials", "results.parquet"
+ENSEMBLES = "ensembles.json"
 
 
 class Store:
