@@ -263,7 +263,7 @@ def print_terminal(summary: Summary, console: Any) -> None:
     for board in boards(summary):
         table = Table(title=escape(board.task), title_justify="left", title_style="bold", box=None, pad_edge=False)
         texts = [cells(board, line, summary["exclusive_timing"]) for line in board.lines]
-        kept = _fitting([columns(board), *texts], console.width)
+        kept = _fitting([columns(board), *texts], console.width, board.beside)
         for place in kept:
             left = columns(board)[place] in ("model", "optimizer")
             table.add_column(escape(columns(board)[place]), justify="left" if left else "right", overflow="fold")
@@ -282,13 +282,17 @@ def print_terminal(summary: Summary, console: Any) -> None:
         console.print(escape(note))
 
 
-def _fitting(rows: list[list[str]], width: int) -> list[int]:
-    """The columns that fit into a narrow terminal: the least important go first; rank, model and score stay."""
+def _fitting(rows: list[list[str]], width: int, beside: list[str]) -> list[int]:
+    """The columns that fit into a narrow terminal: the least important go first; rank, model and score stay.
+
+    What stands `beside` the metrics was asked for, so it stays long.
+    """
     kept = list(range(len(rows[0])))
     important = [
         "#",
         "model",
         "optimizer",
+        *reversed(beside),
         "trials",
         "95 % interval",
         "verdict",
