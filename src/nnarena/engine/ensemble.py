@@ -33,21 +33,19 @@ def score_together(members: Sequence[tuple[Trial, TrialFolder]], device: torch.d
     if practises(first):
         raise ArenaError(f"{first.task.label} has no samples that several could be asked about together.")
     said: list[Tensor] = []
-    targets, rows = None, None
+    tests: list[tuple[np.ndarray, Tensor]] = []
     with computing_with(first.protocol.threads, device):
         for trial, folder in members:
             ready = prepare(trial, device)
             answers = _answers(ready, folder, trial.protocol.batch_size, device)
-            if targets is None:
-                targets, rows = ready.parts["test"].targets, ready.split.test
-            elif not (np.array_equal(rows, ready.split.test) and torch.equal(targets, ready.parts["test"].targets)):
+            tests.append((ready.split.test, ready.parts["test"].targets))
+            if not (np.array_equal(tests[0][0], tests[-1][0]) and torch.equal(tests[0][1], tests[-1][1])):
                 raise ArenaError(
                     f"{'/'.join(first.cell)}: its seeds have other test samples each, on which others were trained; "
                     "run it with --set same_data=true."
                 )
             said.append(answers)
-        assert targets is not None
-        task: Task = ready.task
+        task, targets = ready.task, tests[0][1]
         single = [_scores(task, answers, targets) for answers in said]
         together = _scores(task, mean_answer(task, said), targets)
     metrics = list(together)
