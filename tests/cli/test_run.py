@@ -145,7 +145,7 @@ def test_the_rehearsal_of_element_wise_attention_goes_through(arena) -> None:
     rows = json.loads(printed.out)["rows"]
     assert printed.code == 0 and len(rows) == 12 and {row["epochs"] for row in rows} == {2}
     for row in rows:
-        assert row["training"].keys() == {"loss", "loss_sum", "gradient", "last_gradient"}
+        assert row["training"].keys() == {"loss", "loss_sum", "gradient", "last_gradient", "first_gradient"}
         assert row["training"]["gradient"]["mean"] > 0 and row["collapsed"] in (0, 1)
 
 

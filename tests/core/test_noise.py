@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnarena.core.noise import uniform
+from nnarena.core.noise import normal, uniform
 from nnarena.core.seeds import derive
 
 
@@ -48,3 +48,12 @@ def test_few_numbers_twice():
     u = numbers(derive("c"), torch.arange(50_000), 1)
     expected = 50_000**2 / 2 / 2**23
     assert abs(50_000 - len(u.unique()) - expected) < 80
+
+
+def test_normal_numbers_are_standard_normal_and_the_uniform_ones_in_order():
+    key, index = torch.tensor(77), torch.arange(2000)
+    numbers = normal(key, index, 50)
+    places = torch.special.ndtr(numbers.double()).flatten().sort().values
+    assert (places - torch.linspace(0, 1, 100_000)).abs().max() < 1.63 / 100_000**0.5
+    assert torch.allclose(torch.special.ndtr(numbers), uniform(key, index, 50), atol=1e-6)
+    assert numbers.isfinite().all() and numbers.abs().max() < 5.4

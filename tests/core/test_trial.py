@@ -59,6 +59,14 @@ def test_every_option_is_part_of_the_identity_and_an_explicit_default_is_not(kin
 def changed_setting(name: str) -> dict[str, Value]:
     """Another value of a setting, and what it needs beside it."""
     default = getattr(PUBLISHED, name)
+    if name == "init":
+        return {"init": "he"}
+    if name == "lr_decay":
+        return {"schedule": "exponential", "lr_decay": 0.5}
+    if name == "warmup":
+        return {"warmup": 3}
+    if name in ("dropout", "label_smoothing", "label_noise"):
+        return {name: 0.5}
     if name in ("schedule", "milestones"):
         return {"schedule": "steps", "milestones": (81, 122)}
     if isinstance(default, (str, bool)):
@@ -69,6 +77,7 @@ def changed_setting(name: str) -> dict[str, Value]:
 @pytest.mark.parametrize("name", sorted(PUBLISHED.as_dict()))
 def test_every_setting_of_the_protocol_is_part_of_the_identity(name):
     base = {"schedule": "steps", "milestones": (81,)} if name == "step_factor" else {}
+    base |= {"model": "attention_split"} if name == "dropout" else {}  # which has it
     changed = make(**base | changed_setting(name))
     assert changed.id != make(**base).id
     assert make(**base | {name: getattr(PUBLISHED, name)}).id == make(**base).id

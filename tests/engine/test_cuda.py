@@ -290,3 +290,25 @@ def test_a_watched_gradient_is_recorded_with_the_step(model, tmp_path, recording
         for one, each, cpu in zip(*lines, strict=True):
             assert each["training"] == pytest.approx(one["training"], rel=1e-2, abs=1e-6)
             assert each["training"] == pytest.approx(cpu["training"], rel=1e-2, abs=1e-6)
+
+
+SETTINGS = [
+    {"clip_norm": 0.05, "l2": 1e-3, "input_noise": 0.1},
+    {"clip_value": 0.01, "l1": 1e-3, "weight_noise": 0.02, "watch_gradient": True},
+    {"label_smoothing": 0.1, "label_noise": 0.2, "bagging": True, "schedule": "cosine", "warmup": 1},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_regularisers_and_schedules_are_recorded_and_are_what_they_are_alone(settings, tmp_path) -> None:
+    """In a CUDA graph, as one and alone, and as on the CPU."""
+    common = {"task": "digits", "model": "deep_mlp[hidden_size=8,layers=2]", "optimizer": "momentum", "epochs": 3}
+    trials = [make(**common, seed=seed, **settings) for seed in range(3)]
+    logs: list[str] = []
+    run_together(trials, tmp_path / "one", logs=logs, device=CUDA)
+    for place, trial in enumerate(trials):
+        run(trial, tmp_path / "each" / str(place), logs=logs, device=CUDA)
+        run(trial, tmp_path / "cpu" / str(place))
+        assert_same(tmp_path / "each" / str(place), tmp_path / "one" / str(place), tolerance=1e-3)
+        assert_same(tmp_path / "cpu" / str(place), tmp_path / "one" / str(place), tolerance=1e-3)
+    assert not logs, "a step was not recorded, or the trials were not stacked"

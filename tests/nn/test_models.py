@@ -33,7 +33,7 @@ IDLE = {
     "recurrent_network_attention_transformer": r"decoder\.\d+\.attention\.readers\.\d+\.(theta|phi|omega)",
 }
 FIXED_START = {"memory_cell"}  # starts at the published solution
-FIXED_LENGTH = {"attention_wise_1d"}  # has weights for every step
+FIXED_LENGTH = {"attention_wise_1d", "deep_mlp"}  # have weights for every step
 
 
 def make_task(name: str) -> Task:

@@ -10,6 +10,7 @@ from nnarena.cli.completion import completion
 from nnarena.cli.data import data
 from nnarena.cli.diagnose import diagnose
 from nnarena.cli.doctor import doctor
+from nnarena.cli.ensemble import ensemble
 from nnarena.cli.listing import list_
 from nnarena.cli.look import look
 from nnarena.cli.report import report
@@ -43,5 +44,5 @@ def app() -> None:
     """
 
 
-for command in (run, list_, show, status, report, rerun, look, diagnose, data, bench, doctor, completion):
+for command in (run, list_, show, status, report, ensemble, rerun, look, diagnose, data, bench, doctor, completion):
     app.add_command(command)

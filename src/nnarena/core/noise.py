@@ -1,6 +1,6 @@
 """Random numbers that are a function of what they are for: no generator, no state, nothing to store.
 
-    u = uniform(key, index, count)
+    u = uniform(key, index, count);   z = normal(key, index, count)
 
 The number for (key, index, place) is a hash of the three, so a run that continues finds the same numbers as one that
 was never stopped, in any order of the work, alone or in company, and with the same bits on every device. It is plain
@@ -28,6 +28,11 @@ def uniform(key: Tensor, index: Tensor, count: int) -> Tensor:
     numbers = _mix((state + _mix(places * GOLDEN & MASK)) & MASK)
     numbers = _mix((numbers + state * 3) & MASK)
     return ((numbers >> (32 - BITS)).float() + 0.5) / 2**BITS
+
+
+def normal(key: Tensor, index: Tensor, count: int) -> Tensor:
+    """Standard normal numbers (…, count), likewise: Φ⁻¹ of the uniform ones, which lie within ±5.3."""
+    return torch.erfinv(2 * uniform(key, index, count) - 1) * 2**0.5
 
 
 def _mix(x: Tensor) -> Tensor:

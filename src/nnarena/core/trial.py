@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nnarena.core.common import check_common, common_names
 from nnarena.core.components import BATCH_SIZE, Component, Kind, check, take_batch_size, tidy
-from nnarena.core.options import Choice, Value, parse_choice
+from nnarena.core.errors import BadOption, Unfit
+from nnarena.core.options import Choice, Value, parse_choice, render
 from nnarena.core.protocol import Protocol
 from nnarena.core.seeds import derive
 
 KINDS: tuple[Kind, ...] = ("task", "model", "optimizer")
+OF_DATA = ("data", "split", "label_noise")  # purposes that all seeds share with `same_data`
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,18 @@ class Trial:
 
     def axis(self, *purpose: str | int) -> int:
         """A seed for one purpose, the same for every rival on this task with this seed."""
-        return derive(self.study, self.name_of("task"), self.seed, *purpose)
+        seed = 0 if self.protocol.same_data and purpose[0] in OF_DATA else self.seed
+        return derive(self.study, self.name_of("task"), seed, *purpose)
+
+    def common(self, kind: Kind) -> dict[str, Value]:
+        """Of the options that every component of a kind takes, what is asked for: by its own word, or by the protocol.
+
+        Where a component has an option of the same name and another meaning, the protocol alone can ask.
+        """
+        component = self.components[kind]
+        own, said = {option.name for option in component.options}, component.common(self.options[kind])
+        values = {name: getattr(self.protocol, name) if name in own else said.get(name) for name in common_names(kind)}
+        return {name: value for name, value in values.items() if value is not None}
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -76,29 +90,40 @@ class Trial:
 
 
 def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, protocol: Protocol, seed: int) -> Trial:
-    """A trial with every name and option checked. The protocol's samples and lr reach who has such an option.
+    """A trial with every name and option checked.
 
-    The other way round, a batch size that the task is named with becomes the protocol's of this trial: a smaller batch
-    is no other task, and leaves its name and its seeds as they are.
+    The protocol's samples, lr and what else it says of all models and optimizers reach who has such an option. The
+    other way round, a batch size that the task is named with becomes the protocol's of this trial: a smaller batch is
+    no other task, and leaves its name and its seeds as they are.
     """
     components: dict[str, Component] = {}
     options: dict[str, dict[str, Value]] = {}
     asked: dict[str, Choice] = {}
     names: dict[str, str] = {}
-    common = {"task": ("samples", protocol.samples), "optimizer": ("lr", protocol.lr)}
+    common: dict[str, dict[str, Value]] = {
+        "task": {"samples": protocol.samples},
+        "model": {"dropout": protocol.dropout},
+        "optimizer": {"lr": protocol.lr},
+    }
     for kind, choice in zip(KINDS, (task, model, optimizer), strict=True):
         component, resolved = check(kind, choice)
-        usual = {option.name: option.default for option in component.options}
-        setting, value = common.get(kind, ("", None))
-        if value is not None and setting in usual:
-            usual[setting] = value
-            resolved |= {} if setting in choice.options else {setting: value}
+        usual = {option.name: option.default for option in component.takes}
+        own = {option.name for option in component.options}
+        shared = common.get(kind, {}) | {
+            name: getattr(protocol, name) for name in common_names(kind) if name not in own
+        }
+        for setting, value in shared.items():
+            if value is not None and setting in usual:
+                usual[setting] = value
+                resolved |= {} if setting in choice.options else {setting: value}
+        check_common(component.common(resolved))
         components[kind], options[kind], asked[kind] = component, resolved, tidy(kind, choice)
         news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
         if kind == "task" and (batch_size := take_batch_size(component, resolved)) is not None:
             protocol = replace(protocol, batch_size=batch_size)
             del news[BATCH_SIZE.name]
         names[kind] = Choice(choice.ref, news).label
+    _check_together(components, options, protocol)
     return Trial(
         study=study,
         **asked,
@@ -109,6 +134,21 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         names=names,
         components=components,
     )
+
+
+def _check_together(
+    components: Mapping[str, Component], options: Mapping[str, Mapping[str, Value]], protocol: Protocol
+) -> None:
+    """Raise ArenaError where one part's options contradict another's."""
+    model, optimizer = components["model"], components["optimizer"]
+    if protocol.dropout is not None and "dropout" not in options["model"]:
+        raise Unfit(f"{model.name} has no option dropout, so dropout={protocol.dropout:g} cannot reach it.")
+    decay = options["optimizer"].get("weight_decay")
+    if model.common(options["model"]).get("l2") and decay:
+        raise BadOption(
+            f"l2 and {optimizer.name}'s weight_decay={render(decay)} both shrink the weights: set one of them, "
+            f"as in {optimizer.name}[weight_decay=0]."
+        )
 
 
 def trial_from_dict(request: Mapping[str, Any]) -> Trial:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from nnarena.core.errors import ArenaError, StoreError
 from nnarena.core.files import write_text
@@ -57,6 +58,7 @@ class Member:
         self.schedule = self.make_schedule()
         self.start_lrs: list[float] = [group["lr"] for group in self.ready.state.optimizer.param_groups]
         self.best = self._resume(log)
+        self.set_pace()
         curve = self.folder.keep_epochs(self.schedule.epoch)
         timeout = self.trial.protocol.timeout
         spent = sum(line["seconds"] for line in curve)
@@ -112,9 +114,17 @@ class Member:
         self.schedule.see(loss)
         if self.schedule.improved:
             self.best = {name: tensor.detach().clone() for name, tensor in state.weights().items()}
-        if self.schedule.reduce:
-            for group in state.optimizer.param_groups:
-                group["lr"] *= self.schedule.factor
+        self.set_pace()
+
+    def set_pace(self) -> None:
+        """Let the learning rates follow the schedule."""
+        if self.schedule.factor != 1:
+            for optimizer in self.all_optimizers():
+                for group in optimizer.param_groups:
+                    group["lr"] *= self.schedule.factor
+
+    def all_optimizers(self) -> list[Optimizer]:
+        return [self.ready.state.optimizer]
 
     def store(self, line: dict[str, Any]) -> None:
         """The epoch on the disk: from here on a crash costs nothing that came before."""
@@ -140,6 +150,8 @@ class Member:
                 answers = Answers(ready.task.spec)
                 result[part] = evaluate(ready.model, ready.task, self.best, ready.parts[part], batch, answers.see)
             result["collapsed"] = answers.have_collapsed(ready.parts["test"].targets)
+            if self.trial.protocol.watch_training:
+                result["training"] |= evaluate(ready.model, ready.task, self.best, ready.parts["train"], batch)
         result["baselines"] = _baselines(ready)
 
     def check_device(self, error: Exception) -> None:
@@ -171,11 +183,16 @@ class Member:
 
 
 def _last_epoch(curve: list[dict[str, Any]], steps: int) -> dict[str, float | None]:
-    """How the last epoch went: its loss as a mean over batches and as their sum, and what was watched."""
+    """How the last epoch went: its loss as a mean over batches and as their sum, and what was watched.
+
+    And how long the gradient of the first weight was in the first epoch: where it is next to nothing, it vanished on
+    the way back, or the signal on the way there.
+    """
     if not curve:
         return {}
     loss, watched = curve[-1]["loss"], curve[-1]["training"]
-    return {"loss": loss, "loss_sum": None if loss is None else loss * steps, **watched}
+    begun = next(iter(curve[0]["gradients"].values()), None)
+    return {"loss": loss, "loss_sum": None if loss is None else loss * steps, **watched, "first_gradient": begun}
 
 
 def _baselines(ready: Ready) -> dict[str, dict[str, float]]:

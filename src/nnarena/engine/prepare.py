@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,14 @@ from torch.optim import Optimizer
 from nnarena.core.components import Component
 from nnarena.core.errors import ArenaError, Unfit
 from nnarena.core.options import Value
-from nnarena.core.spec import Samples
+from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.graph import make_recordable
+from nnarena.engine.hold import hold_back
+from nnarena.engine.regime import Regime, check_regime, regime_of, wrong_labels
 from nnarena.engine.splits import Split, split
+from nnarena.engine.start import set_start
 from nnarena.engine.step import Data, State, image_layout, multiply_in
 
 PARTS = ("train", "validation", "test")
@@ -36,6 +39,7 @@ class Ready:
     split: Split
     parts: dict[str, Data]
     parameters: int
+    regime: Regime = field(default_factory=Regime)
 
 
 def prepare(trial: Trial, device: torch.device) -> Ready:
@@ -46,7 +50,21 @@ def prepare(trial: Trial, device: torch.device) -> Ready:
         samples = samples.first(trial.protocol.samples)
     rng = np.random.default_rng(trial.axis("split"))
     parts = split(len(samples), samples.series, trial.protocol, rng, samples.set_aside)
-    return make_ready(trial, task, samples, parts, device)
+    return make_ready(trial, task, *changed_training(trial, task.spec, samples, parts), device)
+
+
+def changed_training(trial: Trial, spec: TaskSpec, samples: Samples, parts: Split) -> tuple[Samples, Split]:
+    """Wrong labels among the training samples, and a part of these drawn again and again, if the protocol says so."""
+    protocol = trial.protocol
+    if protocol.label_noise:
+        rng = np.random.default_rng(trial.axis("label_noise"))
+        samples = replace(
+            samples, targets=wrong_labels(samples.targets, parts.train, protocol.label_noise, spec.output_size, rng)
+        )
+    if protocol.bagging:
+        rng = np.random.default_rng(trial.axis("bagging"))
+        parts = replace(parts, train=rng.choice(parts.train, len(parts.train)))
+    return samples, parts
 
 
 def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device: torch.device) -> Ready:
@@ -54,14 +72,19 @@ def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device:
     model = multiply_in(trial.protocol.precision, build_model(trial, task), device)
     state = make_state(trial, model, device)
     layout = image_layout(model, trial.protocol.precision, device)
+    noise = trial.common("model").get("input_noise", 0.0)
     return Ready(
         task=task,
         model=model.to(device),
         state=state,
         samples=samples,
         split=parts,
-        parts={name: _on_device(task, samples, getattr(parts, name), device, layout) for name in PARTS},
+        parts={
+            name: _on_device(task, samples, getattr(parts, name), device, layout, noise if name == "train" else 0.0)
+            for name in PARTS
+        },
         parameters=sum(param.numel() for param in state.params.values()),
+        regime=regime_of(trial),
     )
 
 
@@ -80,11 +103,20 @@ def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:
     return State(params, fixed | buffers, make_optimizer(trial, params, device))
 
 
-def make_optimizer(trial: Trial, params: Mapping[str, Tensor], device: torch.device, **more: Value) -> Optimizer:
-    """The trial's optimizer of some tensors; `more` takes the place of its options."""
-    options = {**trial.options["optimizer"], **more}
+def make_optimizer(
+    trial: Trial, params: Mapping[str, Tensor], device: torch.device, population_dims: int = 0, **more: Value
+) -> Optimizer:
+    """The trial's optimizer of some tensors; `more` takes the place of its options.
+
+    So many first dimensions of the tensors count members as `population_dims` says.
+    """
+    component = trial.components["optimizer"]
+    options = {**component.own(trial.options["optimizer"]), **more}
     groups = with_own_rates(params, options.pop("lr_of", ""))
-    return make_recordable(trial.components["optimizer"].load()(groups, **options), device)
+    optimizer = make_recordable(component.load()(groups, **options), device)
+    if population_dims and hasattr(optimizer, "population_dims"):
+        optimizer.population_dims = population_dims  # type: ignore[attr-defined]
+    return hold_back(optimizer, trial.common("model") | trial.common("optimizer"), population_dims)
 
 
 def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
@@ -111,18 +143,30 @@ def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
 
 def build_model(trial: Trial, task: Task) -> nn.Module:
     """The competitor with its start values, which depend on the study, the task and the seed."""
+    check_regime(trial, task)
+    component, options = trial.components["model"], trial.options["model"]
+    init = trial.common("model").get("init")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.axis("start"))
         try:
-            return trial.components["model"].load()(task.spec, **trial.options["model"])
+            model = component.load()(task.spec, **component.own(options))
+            if init is not None:
+                set_start(model, init, trial.axis("init"))
+            return model
         except Exception as error:
             text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
 
 
 def _on_device(
-    task: Task, samples: Samples, index: np.ndarray, device: torch.device, layout: torch.memory_format
+    task: Task,
+    samples: Samples,
+    index: np.ndarray,
+    device: torch.device,
+    layout: torch.memory_format,
+    input_noise: float,
 ) -> Data:
     arrays = [samples.inputs, *([] if samples.timespans is None else [samples.timespans])]
     inputs = tuple(torch.from_numpy(np.ascontiguousarray(array[index])).to(device) for array in arrays)
-    return Data(inputs, torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device), task, layout)
+    targets = torch.from_numpy(np.ascontiguousarray(samples.targets[index])).to(device)
+    return Data(inputs, targets, task, layout, input_noise)

@@ -91,8 +91,9 @@ class Stacked(Trainer):
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         inputs, targets = self._batch(self.train_data, index_SB, self.keys_S)
+        shaken = self.regime.shaken(self.params, self.keys_S, self.place, population_dims=1)
         with SideBySide():
-            losses_S, buffers = self.losses_of(self.params, self.buffers, inputs, targets)
+            losses_S, buffers = self.losses_of({**self.params, **shaken}, self.buffers, inputs, targets)
         gradients = torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
         for cohort in self.cohorts:
             cohort.take(gradients)
@@ -120,7 +121,7 @@ class Stacked(Trainer):
         self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: tuple[Tensor, ...], targets: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         weights = {**params, **buffers}
-        loss = self.task.loss(functional_call(self.model, weights, inputs), targets)
+        loss = self.regime.loss(self.task, functional_call(self.model, weights, inputs), targets)
         return loss, {name: weights[name] for name in buffers}
 
     def _score_of_one(self, weights: Mapping[str, Tensor], inputs: Any, targets: Tensor) -> dict[str, Tensor]:
@@ -130,7 +131,8 @@ class Stacked(Trainer):
         """All members' samples (S, N, …); a member's own become rows of these, so that they lie there once."""
         parts = [member.ready.parts[name] for member in self.members]
         inputs = tuple(torch.stack(columns) for columns in zip(*(part.inputs for part in parts), strict=True))
-        stacked = Data(inputs, torch.stack([part.targets for part in parts]), self.task)
+        targets = torch.stack([part.targets for part in parts])
+        stacked = Data(inputs, targets, self.task, input_noise=parts[0].input_noise)
         for row, member in enumerate(self.members):
             own = {"inputs": tuple(part[row] for part in inputs), "targets": stacked.targets[row]}
             member.ready.parts[name] = replace(member.ready.parts[name], **own)
@@ -143,9 +145,7 @@ class Stacked(Trainer):
             rows = slice(start, start + len(cohort))
             params = [param.detach()[rows] for param in self.params.values()]
             more = {"lr": self.start_lr} if "lr" in trial.options["optimizer"] else {}
-            optimizer = make_optimizer(trial, dict(zip(self.params, params, strict=True)), self.device, **more)
-            if hasattr(optimizer, "population_dims"):
-                optimizer.population_dims = 1  # type: ignore[attr-defined]
+            optimizer = make_optimizer(trial, dict(zip(self.params, params, strict=True)), self.device, 1, **more)
             for place, param in enumerate(params):
                 kept = [state.optimizer.state.get(list(state.params.values())[place], {}) for state in cohort]
                 if kept[0]:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from nnarena.core.noise import uniform
 from nnarena.core.task import Task
+from nnarena.engine.regime import shaken_inputs
 
 
 @dataclass
@@ -35,12 +36,14 @@ class Data:
     targets   (N, …)
     task      knows how to make of these what the model is called with
     layout    how images lie in memory when the model is called with a batch
+    input_noise   σ of the normal noise that inputs get in training
     """
 
     inputs: tuple[Tensor, ...]
     targets: Tensor
     task: Task = field(default_factory=Task)
     layout: torch.memory_format = torch.contiguous_format
+    input_noise: float = 0.0
 
     def batch(self, index: Tensor, key: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """What the model is called with, and the targets; with a `key` for random numbers, as it is in training."""
@@ -52,7 +55,8 @@ class Data:
     def present(self, inputs: tuple[Tensor, ...], index: Tensor, key: Tensor | None) -> tuple[Tensor, ...]:
         """Of samples that were gathered already; the random numbers depend on the key and on which samples they are."""
         count = self.task.noise
-        return self.task.present(inputs, uniform(key, index, count) if count and key is not None else None)
+        inputs = self.task.present(inputs, uniform(key, index, count) if count and key is not None else None)
+        return inputs if key is None or not self.input_noise else shaken_inputs(inputs, index, key, self.input_noise)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -96,11 +100,20 @@ def train_step(model: nn.Module, task: Task, state: State, inputs: tuple[Tensor,
 
 
 def compute_gradients(
-    model: nn.Module, task: Task, state: State, inputs: tuple[Tensor, ...], targets: Tensor
+    model: nn.Module,
+    task: Task,
+    state: State,
+    inputs: tuple[Tensor, ...],
+    targets: Tensor,
+    loss_of: Callable[[Task, Tensor, Tensor], Tensor] = lambda task, *pair: task.loss(*pair),
+    shaken: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """The first half of a step: the loss of a batch, and every parameter's `grad`."""
-    weights = state.weights()
-    loss = task.loss(functional_call(model, weights, inputs), targets)
+    """The first half of a step: the loss of a batch, and every parameter's `grad`.
+
+    `shaken` parameters, functions of the state's, may take their place in the model.
+    """
+    weights = {**state.weights(), **(shaken or {})}
+    loss = loss_of(task, functional_call(model, weights, inputs), targets)
     params = list(state.params.values())
     for param, gradient in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
         param.grad = gradient

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from nnarena.engine.blend import Blend
 from nnarena.engine.graph import Replayed, is_recordable
+from nnarena.engine.hold import is_weight
 from nnarena.engine.prepare import Ready
 from nnarena.engine.step import State, answer, compute_gradients
 
@@ -50,6 +51,7 @@ class Trainer:
         ready = members[0].ready
         self.members, self.batch_size, self.device = list(members), batch_size, device
         self.task, self.model = ready.task, ready.model
+        self.regime = ready.regime
         self.steps = len(ready.parts["train"]) // batch_size
         self.looks = len(ready.parts["validation"]) // batch_size
         self.order_SB = torch.zeros(self.steps, len(members), batch_size, dtype=torch.int64, device=device)
@@ -59,7 +61,8 @@ class Trainer:
         self.losses_S = torch.zeros(self.steps, len(members), dtype=torch.float64, device=device)
         self.scores_MS: Tensor | None = None
         self.metrics: list[str] = []
-        self.watched = ""
+        self.first_weight = ""
+        self.watched: list[str] = []
         self.blend: Blend | None = None
         self.optimizers: list[Optimizer] = []
         self.log = log
@@ -77,10 +80,14 @@ class Trainer:
 
             mean of g,   mean of |g|,   over all entries of the first weight
 
-        They lie on the device with the losses until the epoch is over.
+        And the length ‖g‖ of every weight's gradient, summed over the steps. They lie on the device with the losses
+        until the epoch is over.
         """
-        self.watched = first_weight(self.members[0].ready.state.params)
-        self.gradients_S = torch.zeros(self.steps, 2, len(self.members), dtype=torch.float64, device=self.device)
+        params, count = self.members[0].ready.state.params, len(self.members)
+        self.first_weight = first_weight(params)
+        self.watched = [name for name, param in params.items() if is_weight(param)]
+        self.gradients_S = torch.zeros(self.steps, 2, count, dtype=torch.float64, device=self.device)
+        self.lengths_PS = torch.zeros(len(self.watched), count, dtype=torch.float64, device=self.device)
 
     def close(self) -> None:
         """Let go of the graphs and their memory."""
@@ -96,6 +103,8 @@ class Trainer:
             if order is not None:
                 self.order_SB[:, member].copy_(order)
         self.place.zero_()
+        if self.first_weight:
+            self.lengths_PS.zero_()
         with self._paced():
             for _ in range(self.steps):
                 self.learn()
@@ -127,13 +136,17 @@ class Trainer:
     def remarks(self, member: int) -> dict[str, Any]:
         """What else the last epoch's line of a member shall hold.
 
-        Where the gradient is watched: its size as a mean over all steps, for one step's is that of one batch; and the
-        mean of the last step with its sign, as some papers print it.
+        Where gradients are watched: of the first layer the size as a mean over all steps, for one step's is that of one
+        batch, and the mean of the last step with its sign, as some papers print it; and the length of every weight's.
         """
-        if not self.watched:
+        if not self.first_weight:
             return {}
         means, sizes = self.gradients_S[:, :, member].cpu().T
-        return {"training": {"gradient": float(sizes.mean()), "last_gradient": float(means[-1])}}
+        lengths = (self.lengths_PS[:, member] / self.steps).tolist()
+        return {
+            "training": {"gradient": float(sizes.mean()), "last_gradient": float(means[-1])},
+            "gradients": dict(zip(self.watched, lengths, strict=True)),
+        }
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         """Leave the gradients of a batch where the optimizers find them; returns the losses (S,)."""
@@ -161,12 +174,23 @@ class Trainer:
     def _gradients(self) -> None:
         losses_S = self._gradients_of(self.order_SB.index_select(0, self.place)[0])
         self.losses_S.index_copy_(0, self.place, losses_S.double()[None])
-        gradient = self._gradient_of(self.watched) if self.watched else None
-        if gradient is not None:
-            parts = torch.view_as_real(gradient) if gradient.is_complex() else gradient
-            entries = parts.flatten(1).double()
-            self.gradients_S.index_copy_(0, self.place, torch.stack([entries.mean(1), entries.abs().mean(1)])[None])
+        if self.first_weight:
+            self._record_gradients()
         self.place += 1
+
+    def _record_gradients(self) -> None:
+        if (entries := self._entries_of(self.first_weight)) is not None:
+            self.gradients_S.index_copy_(0, self.place, torch.stack([entries.mean(1), entries.abs().mean(1)])[None])
+        for place, name in enumerate(self.watched):
+            if (entries := self._entries_of(name)) is not None:
+                self.lengths_PS[place] += torch.linalg.vector_norm(entries, dim=1)
+
+    def _entries_of(self, name: str) -> Tensor | None:
+        """All numbers (S, …) of a parameter's gradient; None if it has none."""
+        gradient = self._gradient_of(name)
+        if gradient is None:
+            return None
+        return (torch.view_as_real(gradient) if gradient.is_complex() else gradient).flatten(1).double()
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -211,7 +235,9 @@ class Alone(Trainer):
 
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         batch = self.train_data.batch(index_SB[0], self.keys_S)
-        return compute_gradients(self.model, self.task, self.own, *batch)[None]
+        shaken = self.regime.shaken(self.own.params, self.keys_S, self.place)
+        loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss, shaken)
+        return loss[None]
 
     def _gradient_of(self, name: str) -> Tensor | None:
         gradient = self.own.params[name].grad

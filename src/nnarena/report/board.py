@@ -7,7 +7,15 @@ from html import escape
 from typing import Any
 
 from nnarena.report.numbers import NONE, number, whole
-from nnarena.report.ranking import Board, Line, collapsed_text, published_figure, score_texts, verdict_sentence
+from nnarena.report.ranking import (
+    Board,
+    Line,
+    beside_text,
+    collapsed_text,
+    published_figure,
+    score_texts,
+    verdict_sentence,
+)
 from nnarena.report.strips import Axis, axis, scale, strip
 from nnarena.stats.metrics import better
 
@@ -82,7 +90,7 @@ def _head(board: Board, common: Axis | None) -> str:
                 heads.append(f'<th scope="col" class="drawn">mean, 95 % interval, seeds{log}{scale(common)}</th>')
             if board.has_published:
                 heads.append(sortable("published"))
-    heads += [sortable(text) for text in ("parameters", "epochs", "s/epoch", "trials")]
+    heads += [sortable(text) for text in (*board.beside, "parameters", "epochs", "s/epoch", "trials")]
     return "".join(heads)
 
 
@@ -121,6 +129,8 @@ def _row(
                 cells.append(f'<td class="drawn">{_strip(common, line, metric, values)}</td>')
             if board.has_published:
                 cells.append(_published(line, metric))
+    for name in board.beside:
+        cells.append(_cell(_soft(beside_text(line, name)), row.get("beside", {}).get(name, {}).get("mean")))
     if line.is_baseline:
         return f'<tr class="baseline">{"".join(cells)}{"<td></td>" * 4}</tr>'
     seconds = number(row["seconds_per_epoch"])

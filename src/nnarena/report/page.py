@@ -15,6 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from nnarena.core.files import finite, replacing
+from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
@@ -43,6 +44,9 @@ SHARED = {
     "episodes": "began with the same critics, practised in environments of the same seed, and were examined in "
     "episodes that began alike.",
 }
+# Settings of the protocol that are said by name where they are set.
+SAID = ("init", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise", "label_smoothing")
+SAID += ("label_noise", "bagging", "same_data")
 
 
 def write_page(store: Store, path: Path, budget: int = BUDGET) -> None:
@@ -195,11 +199,13 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
     if options:
         whom = "of agents, " if plain else ""
         parts.append(f"{whom}validation and test apart from training{_of(options, 'episodes', ', in')} each")
-    parts += [falls(protocol)] if plain or protocol.schedule == "steps" else []
+    parts += [falls(protocol)] if plain or protocol.schedule != "plateau" else []
+    parts += [f"learning rate rising over {protocol.warmup} epochs first"] if protocol.warmup else []
     parts += [f"end after {protocol.stop_patience} epochs without progress"] if plain else []
+    parts += [f"{name} = {render(value)}" for name in SAID if (value := getattr(protocol, name)) not in (None, False)]
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
-    parts += ["the first layer's gradient watched"] if protocol.watch_gradient else []
+    parts += ["the gradients watched"] if protocol.watch_gradient else []
     parts += [f"products in {protocol.precision}"] if protocol.precision != "float32" else []
     parts += [f"{protocol.samples} samples at most"] if protocol.samples and plain else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
@@ -233,6 +239,10 @@ def falls(protocol: Protocol) -> str:
     if protocol.schedule == "steps":
         when = f"epoch{'s' * (len(protocol.milestones) > 1)} {_listed([*map(str, protocol.milestones)])}"
         return f"learning rate × {protocol.step_factor:g} after {when}"
+    if protocol.schedule == "exponential":
+        return f"learning rate × {protocol.lr_decay:g} after every epoch"
+    if protocol.schedule == "cosine":
+        return "learning rate falling to 0 along a cosine"
     return f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress"
 
 

@@ -44,6 +44,11 @@ class Board:
         return sorted({line.row["optimizer"] for line in self.lines if line.row})
 
     @property
+    def beside(self) -> list[str]:
+        """Headings of what stands beside the test metrics, in any row."""
+        return list(dict.fromkeys(name for line in self.lines for name in line.row.get("beside", {})))
+
+    @property
     def has_published(self) -> bool:
         return any(line.row.get("published") for line in self.lines)
 
@@ -132,6 +137,12 @@ def trial_remarks(row: Mapping[str, Any]) -> list[str]:
 def collapsed_text(row: Mapping[str, Any]) -> list[str]:
     """`2 of 3 collapsed`, or nothing."""
     return [f"{row['collapsed']} of {row['trials']} collapsed"] if row.get("collapsed") else []
+
+
+def beside_text(line: Line, name: str) -> str:
+    """`mean ± std` of what stands beside the test metrics."""
+    score = line.row.get("beside", {}).get(name, {})
+    return with_spread(score.get("mean"), score.get("std")) if score else ""
 
 
 def score_texts(line: Line, metric: str) -> tuple[str, str]:

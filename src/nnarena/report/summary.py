@@ -9,6 +9,10 @@ on the test set. They are for comparison with publications that chose so, and ra
 they do, or the protocol watched the gradient, it has "training", like "test": what its last ten epochs, or the last,
 were like, which ranks nothing either.
 
+A row may have "beside", like "test" too, under the headings of tables: the ranking metric on the training samples and
+the gap to the test (with `watch_training`), the first gradient (with `watch_gradient`), and what all seeds reach
+together (after `nnarena ensemble`).
+
 A row is a (task, model, optimizer); its seeds are repetitions. Means are over the trials that have test metrics: the
 ones that are done, and the ones that diverged or ran out of time after a checkpoint was kept. Every trial that is not
 done is counted in `failed` and listed in `failures`. Where answers are classes, a row has "collapsed": how many of its
@@ -21,6 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nnarena.core.files import read_json
+from nnarena.core.protocol import Protocol
 from nnarena.core.study import Study
 from nnarena.report.command import changed_settings, run_command, source_study
 from nnarena.report.published import (
@@ -34,9 +39,9 @@ from nnarena.report.published import (
     read_figures,
 )
 from nnarena.results.folder import RESULT, TRIAL, TrialFolder
-from nnarena.results.store import PUBLISHED, TRIALS, Store
+from nnarena.results.store import ENSEMBLES, PUBLISHED, TRIALS, Store
 from nnarena.stats.intervals import Estimate, estimate, mean
-from nnarena.stats.metrics import bounds, rank_key
+from nnarena.stats.metrics import better, bounds, rank_key
 
 if TYPE_CHECKING:
     import polars as pl
@@ -136,6 +141,7 @@ def _rows(store: Store, table: pl.DataFrame, metrics: dict[str, list[str]]) -> l
     study, source = store.study, source_study(store.study)
     settings = changed_settings(study, source)
     figures = read_figures(store.folder / PUBLISHED)
+    together = _ensembles(store)
     tasks = {choice.label: place for place, choice in enumerate(c for grid in study.grids for c in grid.tasks)}
     rows = []
     for _, part in table.group_by(CELL, maintain_order=True):
@@ -146,6 +152,8 @@ def _rows(store: Store, table: pl.DataFrame, metrics: dict[str, list[str]]) -> l
         hindrance = obstacle(study, source, refs[0], refs[2]) if figures else ""
         row |= {} if (collapsed := _collapsed(part)) is None else {"collapsed": collapsed}
         row |= {"training": training} if (training := _training(part)) else {}
+        beside = _beside(study.protocol, part, metrics[part["task"][0]]) | _together(together, part, metrics)
+        row |= {"beside": beside} if beside else {}
         row["published"] = _published(part, figures, hindrance, row.get("best_on_test", {}))
         row["command"] = run_command(study, settings, *refs)
         rows.append(row)
@@ -191,6 +199,44 @@ def _collapsed(part: pl.DataFrame) -> int | None:
 def _training(part: pl.DataFrame) -> dict[str, Any]:
     columns = [name for name in part.columns if name.startswith(TRAINING) and not part[name].is_null().all()]
     return {name.removeprefix(TRAINING): estimate(_values(part, name)).as_dict() for name in columns}
+
+
+def _beside(protocol: Protocol, part: pl.DataFrame, metrics: list[str]) -> dict[str, Any]:
+    """What was watched of the training, as columns."""
+    found = {}
+    column, test = (f"{kind}.{metrics[-1]}" for kind in ("training", "test")) if metrics else ("", "")
+    if protocol.watch_training and column in part.columns:
+        both = part.filter(part[column].is_not_null() & part[test].is_not_null())
+        found[f"training {metrics[-1]}"] = estimate(_values(both, column)).as_dict()
+        gaps = [one - other for one, other in zip(_values(both, column), _values(both, test), strict=True)]
+        found["gap"] = estimate([gap if better(metrics[-1]) == "higher" else -gap for gap in gaps]).as_dict()
+    if protocol.watch_gradient and f"{TRAINING}first_gradient" in part.columns:
+        found["first gradient"] = estimate(_values(part, f"{TRAINING}first_gradient")).as_dict()
+    return found
+
+
+def _ensembles(store: Store) -> list[dict[str, Any]]:
+    try:
+        return read_json(store.folder / ENSEMBLES)["ensembles"]
+    except FileNotFoundError:
+        return []
+
+
+def _together(ensembles: list[dict[str, Any]], part: pl.DataFrame, metrics: dict[str, list[str]]) -> dict[str, Any]:
+    """What the seeds of a row reach together, if they are those that were asked."""
+    for item in ensembles:
+        names = metrics[part["task"][0]]
+        if (
+            set(item["trials"]) == set(part.filter(part["status"] == "done")["id"])
+            and names
+            and names[-1] in item["test"]
+        ):
+            metric = names[-1]
+            gain = item["test"][metric] - item["single"][metric]
+            values = (item["test"][metric], gain if better(metric) == "higher" else -gain)
+            alone = {"std": None, "low": None, "high": None}
+            return {name: {"mean": value} | alone for name, value in zip(("together", "gain"), values, strict=True)}
+    return {}
 
 
 def best_on_test(curve: list[dict[str, Any]], metric: str) -> float | None:

@@ -20,6 +20,7 @@ from nnarena.report.numbers import NONE, number, whole
 from nnarena.report.ranking import (
     Board,
     Line,
+    beside_text,
     boards,
     notes,
     published_figure,
@@ -31,7 +32,15 @@ from nnarena.report.ranking import (
 Summary = Mapping[str, Any]
 FORMATS = ("md", "csv", "json", "latex", "terminal")
 BASELINE = "baseline"
-NESTED = ("task", "test", "best_on_test", "training", "published", "command")  # of a row: what is not one number
+NESTED = (
+    "task",
+    "test",
+    "best_on_test",
+    "training",
+    "beside",
+    "published",
+    "command",
+)  # of a row: what is not one number
 
 
 def render(summary: Summary, format: str) -> str:
@@ -73,7 +82,7 @@ def _flat(line: Line) -> dict[str, Any]:
     flat = {"rank": line.rank, "model": line.name} | plain
     for metric, score in line.test.items():
         flat |= {f"test.{metric}.{what}": value for what, value in score.items()}
-    for part in ("best_on_test", "training"):
+    for part in ("best_on_test", "training", "beside"):
         for metric, score in line.row.get(part, {}).items():
             flat |= {f"{part}.{metric}.{what}": value for what, value in score.items()}
     for metric, figure in line.row.get("published", {}).items():
@@ -91,6 +100,7 @@ def columns(board: Board) -> list[str]:
         *(text for metric in ranking for text in (metric, "95 % interval")),
         *(["published", "verdict"] if ranking and board.has_published else []),
         *others,
+        *board.beside,
         "parameters",
         "epochs",
         "s/epoch",
@@ -110,6 +120,7 @@ def cells(board: Board, line: Line, exclusive: bool) -> list[str]:
         if place == 0 and board.has_published:
             figure = row.get("published", {}).get(metric)
             found += [published_figure(metric, figure), figure["verdict"]] if figure else ["", ""]
+    found += [beside_text(line, name) for name in board.beside]
     if not row:
         return [*found, "", "", "", ""]
     seconds = number(row["seconds_per_epoch"])
@@ -254,7 +265,7 @@ def print_terminal(summary: Summary, console: Any) -> None:
     for board in boards(summary):
         table = Table(title=escape(board.task), title_justify="left", title_style="bold", box=None, pad_edge=False)
         texts = [cells(board, line, summary["exclusive_timing"]) for line in board.lines]
-        kept = _fitting([columns(board), *texts], console.width)
+        kept = _fitting([columns(board), *texts], console.width, board.beside)
         for place in kept:
             left = columns(board)[place] in ("model", "optimizer")
             table.add_column(escape(columns(board)[place]), justify="left" if left else "right", overflow="fold")
@@ -273,13 +284,17 @@ def print_terminal(summary: Summary, console: Any) -> None:
         console.print(escape(note))
 
 
-def _fitting(rows: list[list[str]], width: int) -> list[int]:
-    """The columns that fit into a narrow terminal: the least important go first; rank, model and score stay."""
+def _fitting(rows: list[list[str]], width: int, beside: list[str]) -> list[int]:
+    """The columns that fit into a narrow terminal: the least important go first; rank, model and score stay.
+
+    What stands `beside` the metrics was asked for, so it stays long.
+    """
     kept = list(range(len(rows[0])))
     important = [
         "#",
         "model",
         "optimizer",
+        *reversed(beside),
         "trials",
         "95 % interval",
         "verdict",

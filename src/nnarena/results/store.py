@@ -4,6 +4,7 @@
     DIR/published.csv                              the figures it is compared with, if there are any
     DIR/trials/<task>/<model>/<optimizer>/<id>/    one folder a trial
     DIR/results.parquet                            derived, rebuilt from the folders at will
+    DIR/ensembles.json                             what `nnarena ensemble` found, if it was asked
 
 Nothing is lost by a crash: a trial is done when its `result.json` is there, and all else can be made again.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 STUDY, PUBLISHED, TRIALS, TABLE = "study.toml", "published.csv", "trials", "results.parquet"
 NAMED = 6  # trials that an error names
+ENSEMBLES = "ensembles.json"
 
 
 class Store:
