@@ -18,6 +18,7 @@ from nnarena.engine.stack import make_trainer
 from nnarena.engine.trainer import first_weight
 from nnarena.results.folder import MODEL, TrialFolder
 
+WATCHED = {"training", "gradients"}
 IMAGES = {"task": "digits_image[size=4]", "samples": 320, "epochs": 2, "watch_gradient": True}
 
 
@@ -61,8 +62,9 @@ def test_it_is_what_backward_finds(model, more, tmp_path):
     for line, theirs in zip(watched(tmp_path), by_hand(trial, 2), strict=True):
         assert line == pytest.approx(theirs, rel=1e-4, abs=1e-9)
         assert 0 < abs(line["last_gradient"]) < line["gradient"]
-    last = curve(tmp_path)[-1]
-    assert result["training"] == {"loss": last["loss"], "loss_sum": 16 * last["loss"], **last["training"]}
+    first, last = curve(tmp_path)
+    wanted = {"loss": last["loss"], "loss_sum": 16 * last["loss"], **last["training"]}
+    assert result["training"] == wanted | {"first_gradient": next(iter(first["gradients"].values()))}
 
 
 @pytest.mark.parametrize(("model", "more"), [(":Small", {}), ("attention_wise[heads=2,layers=1]", IMAGES)])
@@ -102,7 +104,7 @@ def test_stopped_and_continued_is_the_same(stop, tmp_path):
 
 def test_watching_changes_nothing(tmp_path):
     plain, watching = run(make(), tmp_path / "plain"), run(make(watch_gradient=True), tmp_path / "watching")
-    lines = [{key: value for key, value in line.items() if key != "training"} for line in curve(tmp_path / "watching")]
+    lines = [{key: value for key, value in line.items() if key not in WATCHED} for line in curve(tmp_path / "watching")]
     assert lines == curve(tmp_path / "plain")
     assert (tmp_path / "plain" / MODEL).read_bytes() == (tmp_path / "watching" / MODEL).read_bytes()
     assert plain["training"] == {} and watching["training"]

@@ -42,7 +42,7 @@ LENT = "<python>"
 LR_OF = Option("lr_of", "str", "", doc="other learning rates, by a part of parameters' names: attention:0.1", rare=True)
 # What every task takes.
 BATCH_SIZE = Option("batch_size", "int | None", None, doc="samples a step, in the place of the protocol's", rare=True)
-COMMON: dict[Kind, tuple[Option, ...]] = {"model": (), "task": (BATCH_SIZE,), "optimizer": (LR_OF,)}
+GIVEN: dict[Kind, tuple[Option, ...]] = {"task": (BATCH_SIZE,), "optimizer": (LR_OF,)}
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
@@ -206,7 +206,7 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
                     module=f"nnarena.{ROOMS[kind]}.{path.stem}",
                     attribute=node.name,
                     doc=doc,
-                    options=(*_source_options(node, module, doc), *COMMON[kind]),
+                    options=(*_source_options(node, module, doc), *GIVEN.get(kind, ())),
                     reference=keywords.get("reference", ""),
                     reads=keywords.get("reads", "sequences"),
                     sets=keywords.get("sets", "all"),

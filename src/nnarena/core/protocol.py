@@ -44,8 +44,8 @@ class Protocol:
         clip_value: how far from 0 each number of the gradient may be at most; none does not clip
         select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
-        watch_gradient: record the mean gradient of the first layer's weights and how long that of every weight is, as means
-            over the steps of an epoch, and in the result how the last epoch went
+        watch_gradient: record the mean gradient of the first layer's weights and the length of every weight's, over the
+            steps of an epoch, and in the result how the last epoch went
         precision: of products and convolutions, float32; or on a GPU tf32 (10 bits of 23, torch's own for convolutions)
             or bf16 (7 bits); weights and loss stay float32
         init: start values of the weight matrices of all models, as in he; none leaves them to the model
