@@ -14,7 +14,7 @@ from torch import nn
 from nnarena.core.components import PACKAGE, catalogue
 from nnarena.core.errors import Unfit
 from nnarena.core.options import Option, Value
-from nnarena.core.spec import TaskSpec
+from nnarena.core.spec import SPECIAL, TaskSpec
 from nnarena.core.task import Task
 
 MODELS = sorted(catalogue("model"))
@@ -64,13 +64,21 @@ TIMED = [model for model, task in PAIRS if task == "walker, timed"]
 
 
 def inputs(model: str, spec: TaskSpec, batch: int = B, most: int = 8) -> tuple[torch.Tensor, ...]:
-    """Random images; or sequences of a few steps: most models run at any length."""
+    """Random images or tokens; or sequences of a few steps: most models run at any length."""
     generator = torch.Generator().manual_seed(1)
     if len(spec.input_shape) == 3:
         return (torch.randn(batch, *spec.input_shape, generator=generator),)
+    if spec.vocabulary:
+        return (torch.randint(SPECIAL, spec.vocabulary, (batch, *spec.input_shape), generator=generator),)
     steps = spec.length if model in FIXED_LENGTH else min(spec.length, most)
     x = torch.randn(batch, steps, spec.input_size, generator=generator)
     return (x, torch.rand(batch, steps, generator=generator) + 0.1) if spec.timespans else (x,)
+
+
+def target_of(spec: TaskSpec, shape: tuple[int, ...]) -> torch.Tensor:
+    if spec.target == "tokens":
+        return torch.arange(shape[0] * shape[1]).reshape(shape[:2]) % (spec.output_size - SPECIAL) + SPECIAL
+    return torch.arange(B) % spec.output_size if spec.target == "class" else torch.randn(shape)
 
 
 with (PACKAGE / "studies" / "poster.csv").open() as file:
@@ -104,11 +112,9 @@ def test_it_answers_in_the_tasks_shape_and_every_parameter_receives_a_gradient(m
     spec = made.spec
     net, x = build(model, spec), inputs(model, spec)
     output = net(*x)
-    shape = (B, x[0].shape[1], spec.output_size) if spec.per_step else (B, spec.output_size)
+    shape = (B, x[0].shape[1], spec.output_size) if spec.per_step else (B, *spec.output_shape)
     assert output.shape == shape and output.dtype == torch.float32
-    classes = spec.target == "class"
-    target = torch.arange(B) % spec.output_size if classes else torch.randn(shape)
-    made.loss(output, target).backward()
+    made.teach(net, x, target_of(spec, shape)).backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), name
         if not re.search(IDLE.get(model, "^$"), name):
@@ -123,7 +129,7 @@ def test_the_answer_does_not_depend_on_what_shares_the_batch(model, task):
         whole = net(*x)
         for row in range(B):
             torch.testing.assert_close(net(*(part[row : row + 1] for part in x))[0], whole[row], rtol=1e-4, atol=1e-5)
-        strange = tuple(torch.cat([part[:1], 1e3 * part[1:]]) for part in x)
+        strange = tuple(torch.cat([part[:1], part[1:].flip(1) if spec.vocabulary else 1e3 * part[1:]]) for part in x)
         torch.testing.assert_close(net(*strange)[0], whole[0], rtol=1e-4, atol=1e-5)
 
 
@@ -159,7 +165,7 @@ OPTIONS = [(model, option.name) for model in MODELS for option in catalogue("mod
 def other_values(option: Option) -> list[Value]:
     """Values that the option takes and that are not its default; one at least must make a difference."""
     if option.default is None:  # what a configuration says, which has one of these
-        return [True, False] if "bool" in option.annotation else [3]
+        return [True, False] if "bool" in option.annotation else [4]
     if isinstance(option.default, bool):
         return [not option.default]
     if isinstance(option.default, int):

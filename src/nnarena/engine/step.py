@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
 
 from nnarena.core.noise import uniform
 from nnarena.core.task import Task
@@ -67,9 +69,9 @@ def multiply_in(precision: str, model: nn.Module, device: torch.device) -> nn.Mo
     if precision == "bf16":
         plain = model.forward
 
-        def forward(*inputs: Tensor) -> Tensor:
+        def forward(*inputs: Tensor) -> Any:
             with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
-                return plain(*inputs).float()
+                return tree_map(Tensor.float, plain(*inputs))
 
         model.forward = forward
     return model
@@ -100,7 +102,7 @@ def compute_gradients(
 ) -> Tensor:
     """The first half of a step: the loss of a batch, and every parameter's `grad`."""
     weights = state.weights()
-    loss = task.loss(functional_call(model, weights, inputs), targets)
+    loss = task.teach(lambda *parts: functional_call(model, weights, parts), inputs, targets)
     params = list(state.params.values())
     for param, gradient in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
         param.grad = gradient
@@ -125,9 +127,11 @@ def keep_buffers(buffers: dict[str, Tensor], after: Mapping[str, Tensor]) -> Non
             buffers[name] = new
 
 
-def answer(model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-    """What the model says with these weights when it is validated or tested."""
-    return task.answer(lambda *parts: functional_call(model, dict(weights), parts), inputs)
+def judge(
+    model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: tuple[Tensor, ...], targets: Tensor
+) -> dict[str, Tensor]:
+    """How good the model is with these weights on a batch of validation or test."""
+    return task.judge(lambda *parts: functional_call(model, dict(weights), parts), inputs, targets)
 
 
 @torch.no_grad()
@@ -140,7 +144,7 @@ def evaluate(
     totals: dict[str, list[Tensor]] = {}
     for rows in index.split(batch_size):
         inputs, targets = data.batch(rows)
-        for name, value in task.score(answer(model, task, weights, inputs), targets).items():
+        for name, value in judge(model, task, weights, inputs, targets).items():
             totals.setdefault(name, []).append(value)
     shares = [len(rows) / batch_size for rows in index.split(batch_size)]
     return {

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from nnarena.engine.blend import Blend
 from nnarena.engine.graph import Replayed, is_recordable
 from nnarena.engine.prepare import Ready
-from nnarena.engine.step import State, answer, compute_gradients
+from nnarena.engine.step import State, compute_gradients, judge
 
 Log = Callable[[str], None]
 
@@ -188,7 +188,7 @@ class Alone(Trainer):
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self.validation_data.batch(rows_B)
-        scores = self.task.score(answer(self.model, self.task, self.own.weights(), inputs), targets)
+        scores = judge(self.model, self.task, self.own.weights(), inputs, targets)
         return {name: value[None] for name, value in scores.items()}
 
     @contextmanager

@@ -44,14 +44,19 @@ class ConvNet1d(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x.transpose(1, 2)
         for layer in self.layers:
-            before = (layer.kernel_size[0] - 1) // 2 * layer.dilation[0]  # type: ignore[index,operator]
-            x = layer(F.pad(x, (before, _span(layer) - before))).relu()
+            x = layer(F.pad(x, _margins(layer))).relu()
         return x.transpose(1, 2)
 
 
 def _span(layer: nn.Module) -> int:
     """How many steps beside one a convolution looks at."""
     return (layer.kernel_size[0] - 1) * layer.dilation[0]  # type: ignore[index,operator]
+
+
+def _margins(layer: nn.Module) -> tuple[int, int]:
+    """Steps beyond both ends that it wants, for as many outputs as there are inputs."""
+    before = (layer.kernel_size[0] - 1) // 2 * layer.dilation[0]  # type: ignore[index,operator]
+    return int(before), _span(layer) - int(before)  # type: ignore[arg-type]
 
 
 class PooledConvNet(nn.Module):

@@ -81,7 +81,7 @@ class Chart {
 
   chooseScale() {
     // Errors fall over decades, accuracies do not.
-    this.log = !this.key.endsWith("accuracy");
+    this.log = !/accuracy$|exact_match$/.test(this.key);
     this.logBox.checked = this.log;
   }
 
