@@ -116,7 +116,9 @@ def embed(layer: nn.Embedding, tokens: Tensor) -> Tensor:
 
 
 @model(
-    "encoder_decoder", reference="Cho et al. 2014; Sutskever et al. 2014; attention: Bahdanau et al. 2015, Luong 2015"
+    "encoder_decoder",
+    reference="Cho et al. 2014; Sutskever et al. 2014; attention: Bahdanau et al. 2015, Luong et al. 2015",
+    reads="tokens",
 )
 def encoder_decoder(
     spec: TaskSpec,

@@ -91,7 +91,7 @@ def _plain(x: Tensor) -> contextlib.AbstractContextManager[Any]:
     return sdpa_kernel(SDPBackend.MATH) if x.is_cuda and recurrence.is_mapped() else contextlib.nullcontext()
 
 
-@model("seq2seq_transformer", reference="Vaswani et al. 2017, Attention is all you need, NeurIPS")
+@model("seq2seq_transformer", reference="Vaswani et al. 2017, Attention is all you need, NeurIPS", reads="tokens")
 def seq2seq_transformer(
     spec: TaskSpec, *, d_model: int | None = None, nhead: int = 2, dim_feedforward: int = 64, num_layers: int = 2
 ) -> nn.Module:
