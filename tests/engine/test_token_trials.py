@@ -13,13 +13,15 @@ MODELS = [
     "encoder_decoder[hidden_size=8,attention=none]",
     "encoder_decoder[hidden_size=8,attention=additive,cell=lstm]",
     "seq2seq_transformer[d_model=8,num_layers=1]",
+    "encoder_decoder[hidden_size=8,forcing=scheduled,anneal=linear,anneal_steps=24]",
+    "encoder_decoder[hidden_size=8,forcing=professor,beam=2]",
 ]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_population_is_its_trials(model, tmp_path):
     # Not Adam, which would blow up the rounding of biases of keys, that no gradient reaches.
-    trials = [make(model, TASK, "sgd", seed=seed, epochs=2) for seed in range(2)]
+    trials = [make(model, TASK, "sgd", seed=seed, epochs=2, samples=160) for seed in range(2)]
     logs = []
     run_together(trials, tmp_path / "together", logs=logs)
     assert not logs
@@ -31,7 +33,7 @@ def test_a_population_is_its_trials(model, tmp_path):
 
 @pytest.mark.parametrize("model", MODELS[1:])
 def test_a_trial_that_was_stopped_goes_on_with_the_same_bits(model, tmp_path):
-    trial = make(model, TASK, epochs=3)
+    trial = make(model, TASK, epochs=2, samples=160)
     run(trial, tmp_path / "whole")
     with pytest.raises(Stop):
         run(trial, tmp_path / "parts", stop_after=1)
@@ -40,7 +42,7 @@ def test_a_trial_that_was_stopped_goes_on_with_the_same_bits(model, tmp_path):
 
 
 def test_attention_learns_to_turn_short_sequences_round(tmp_path):
-    more = {"samples": 2000, "epochs": 8, "batch_size": 32}
+    more = {"samples": 1500, "epochs": 6, "batch_size": 32}
     result = run(make("encoder_decoder[hidden_size=24]", "reverse[length=4,shortest=2,symbols=4]", **more), tmp_path)
     assert result["test"]["exact_match"] > 0.9 > 10 * result["baselines"]["majority token"]["exact_match"]
 

@@ -72,9 +72,16 @@ class EncoderDecoder(Seq2Seq):
     """
 
     def __init__(
-        self, spec: TaskSpec, *, cell: str, attention: str | None, hidden_size: int, embedding_size: int
+        self,
+        spec: TaskSpec,
+        *,
+        cell: str = "gru",
+        attention: str | None = "scaled_dot_product",
+        hidden_size: int,
+        embedding_size: int,
+        **teaching: Any,
     ) -> None:
-        super().__init__(spec)
+        super().__init__(spec, hidden_size, **teaching)
         self.source = embedding(spec.vocabulary, embedding_size)
         self.target = embedding(spec.output_size, embedding_size)
         self.encoder, self.decoder = (CELLS[cell](embedding_size, hidden_size) for _ in range(2))
@@ -86,18 +93,17 @@ class EncoderDecoder(Seq2Seq):
         outputs, state = self.encoder(embed(self.source, source))
         return state, outputs, source == PADDING
 
-    def write(self, memory: Memory, before: Tensor) -> Tensor:
-        return self.say(memory, self.decoder(embed(self.target, before), memory[0])[0])
+    def think(self, memory: Memory, before: Tensor) -> Tensor:
+        return self.decoder(embed(self.target, before), memory[0])[0]
 
     def begin(self, memory: Memory) -> Any:
         return memory[0]
 
-    def advance(self, memory: Memory, state: Any, token: Tensor, place: int) -> tuple[Tensor, Any]:
+    def step(self, memory: Memory, state: Any, token: Tensor, place: int) -> tuple[Tensor, Any]:
         output, state = self.decoder(embed(self.target, token.unsqueeze(1)), state)
-        return self.say(memory, output)[:, 0], state
+        return output[:, 0], state
 
     def say(self, memory: Memory, output: Tensor) -> Tensor:
-        """From the writer's outputs (B, L, H) to logits."""
         if self.attention is not None and self.combine is not None:
             context, _ = self.attention(output, *memory[1:])
             output = torch.tanh(self.combine(torch.cat([context, output], -1)))
@@ -127,6 +133,10 @@ def encoder_decoder(
     attention: Literal["additive", "dot_product", "scaled_dot_product"] | None = "scaled_dot_product",
     hidden_size: int | None = None,
     embedding_size: int = 16,
+    forcing: Literal["teacher", "scheduled", "free", "professor"] = "teacher",
+    anneal: Literal["linear", "exponential", "inverse_sigmoid"] | None = None,
+    anneal_steps: int | None = None,
+    beam: int = 1,
 ) -> nn.Module:
     """One recurrent layer reads, another one writes, and attention looks back at what was read.
 
@@ -139,6 +149,11 @@ def encoder_decoder(
         attention: how h and m are compared; none writes from the last state alone
         hidden_size: units of each layer; none has as many as 20,000 parameters allow
         embedding_size: numbers a token becomes
+        forcing: what it is told of the target in training: teacher all, scheduled ever less, free nothing; professor
+            all, and a discriminator (whose parameters count) compares how it then behaves with how it behaves alone
+        anneal: with forcing=scheduled how the share of what is told falls; none is inverse_sigmoid
+        anneal_steps: with forcing=scheduled over how many steps of training; none is 1000
+        beam: beginnings that are kept when it writes by itself; 1 is greedy
     """
 
     def parameters(units: int) -> int:
@@ -148,4 +163,6 @@ def encoder_decoder(
         return tokens + context + 2 * cell_parameters(cell, embedding_size, units)
 
     units = hidden_size or widest(parameters)
-    return EncoderDecoder(spec, cell=cell, attention=attention, hidden_size=units, embedding_size=embedding_size)
+    sizes = {"hidden_size": units, "embedding_size": embedding_size}
+    teaching = {"forcing": forcing, "anneal": anneal, "anneal_steps": anneal_steps, "beam": beam}
+    return EncoderDecoder(spec, cell=cell, attention=attention, **sizes, **teaching)

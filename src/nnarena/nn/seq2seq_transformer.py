@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,14 +34,16 @@ class Seq2SeqTransformer(Seq2Seq):
                          back only
 
     Sinusoidal positions; those of the source count from its first token, not from the padding in front. Padding is
-    attended to by nobody. Without dropout. A step of `advance` reads all that was written before anew, so writing
+    attended to by nobody. Without dropout. A `step` reads all that was written before anew, so writing
     takes L calls of the decoder.
 
     Reference: Vaswani et al. 2017.
     """
 
-    def __init__(self, spec: TaskSpec, *, d_model: int, nhead: int, dim_feedforward: int, num_layers: int) -> None:
-        super().__init__(spec)
+    def __init__(
+        self, spec: TaskSpec, *, d_model: int, nhead: int, dim_feedforward: int, num_layers: int, **teaching: Any
+    ) -> None:
+        super().__init__(spec, d_model, **teaching)
         if d_model % 2 or d_model % nhead:
             raise Unfit(f"it needs a d_model that is even and a multiple of nhead={nhead}, not {d_model}.")
         sizes = {"dropout": 0.0, "batch_first": True}
@@ -64,22 +66,25 @@ class Seq2SeqTransformer(Seq2Seq):
                 x = layer(x, src_key_padding_mask=padding)
         return x, padding
 
-    def write(self, memory: Memory, before: Tensor) -> Tensor:
+    def think(self, memory: Memory, before: Tensor) -> Tensor:
         steps = torch.arange(before.shape[1], device=before.device)
         ahead = steps[:, None] < steps
         x = self._place(self.target, before, steps.unsqueeze(0))
         with _plain(x):
             for layer in self.decoder:
                 x = layer(x, memory[0], tgt_mask=ahead, memory_key_padding_mask=memory[1])
-        return self.head(x)
+        return x
 
     def begin(self, memory: Memory) -> Tensor:
         return memory[1].new_zeros(len(memory[1]), self.target_length, dtype=torch.int64)
 
-    def advance(self, memory: Memory, state: Tensor, token: Tensor, place: int) -> tuple[Tensor, Tensor]:
+    def step(self, memory: Memory, state: Tensor, token: Tensor, place: int) -> tuple[Tensor, Tensor]:
         here = torch.arange(self.target_length, device=token.device) == place
         state = torch.where(here, token.unsqueeze(1), state)
-        return self.write(memory, state[:, : place + 1])[:, -1], state
+        return self.think(memory, state[:, : place + 1])[:, -1], state
+
+    def say(self, memory: Memory, output: Tensor) -> Tensor:
+        return self.head(output)
 
     def _place(self, layer: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
         embedded = embed(layer, tokens)
@@ -93,7 +98,16 @@ def _plain(x: Tensor) -> contextlib.AbstractContextManager[Any]:
 
 @model("seq2seq_transformer", reference="Vaswani et al. 2017, Attention is all you need, NeurIPS", reads="tokens")
 def seq2seq_transformer(
-    spec: TaskSpec, *, d_model: int | None = None, nhead: int = 2, dim_feedforward: int = 64, num_layers: int = 2
+    spec: TaskSpec,
+    *,
+    d_model: int | None = None,
+    nhead: int = 2,
+    dim_feedforward: int = 64,
+    num_layers: int = 2,
+    forcing: Literal["teacher", "scheduled", "free", "professor"] = "teacher",
+    anneal: Literal["linear", "exponential", "inverse_sigmoid"] | None = None,
+    anneal_steps: int | None = None,
+    beam: int = 1,
 ) -> nn.Module:
     """Transformer of torch's own layers: the encoder reads all tokens at once, the decoder writes one after another.
 
@@ -106,6 +120,11 @@ def seq2seq_transformer(
         nhead: attention heads
         dim_feedforward: units of the feed-forward nets
         num_layers: encoder layers, and as many decoder layers
+        forcing: what it is told of the target in training: teacher all, scheduled ever less, free nothing; professor
+            all, and a discriminator (whose parameters count) compares how it then behaves with how it behaves alone
+        anneal: with forcing=scheduled how the share of what is told falls; none is inverse_sigmoid
+        anneal_steps: with forcing=scheduled over how many steps of training; none is 1000
+        beam: beginnings that are kept when it writes by itself; 1 is greedy
     """
     if min(nhead, dim_feedforward, num_layers) < 1:
         raise Unfit("it has at least 1 head, 1 unit and 1 layer.")
@@ -119,4 +138,5 @@ def seq2seq_transformer(
 
     width = d_model or each * widest(parameters)
     sizes = {"nhead": nhead, "dim_feedforward": dim_feedforward, "num_layers": num_layers}
-    return Seq2SeqTransformer(spec, d_model=width, **sizes)
+    teaching = {"forcing": forcing, "anneal": anneal, "anneal_steps": anneal_steps, "beam": beam}
+    return Seq2SeqTransformer(spec, d_model=width, **sizes, **teaching)
