@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from engine_helpers import Stop, assert_same, bits, make, run, run_together
 
 from nnarena.engine.fit import check_fit, seconds_per_step
+from nnarena.results.folder import ATTENTION
 
 TASK = "reverse[length=4,shortest=2]"
 MODELS = [
@@ -45,6 +48,17 @@ def test_attention_learns_to_turn_short_sequences_round(tmp_path):
     more = {"samples": 1500, "epochs": 6, "batch_size": 32}
     result = run(make("encoder_decoder[hidden_size=24]", "reverse[length=4,shortest=2,symbols=4]", **more), tmp_path)
     assert result["test"]["exact_match"] > 0.9 > 10 * result["baselines"]["majority token"]["exact_match"]
+    maps = json.loads((tmp_path / ATTENTION).read_text())["maps"]
+    assert len(maps) == 3
+    for drawn in maps:
+        assert drawn["target"] == [*drawn["source"][::-1], "■"] and len(drawn["weights"]) == len(drawn["written"])
+        for row in drawn["weights"]:
+            assert sum(row) == pytest.approx(1, abs=0.01) and len(row) == len(drawn["source"])
+
+
+def test_without_attention_there_is_nothing_to_show(tmp_path):
+    run(make(MODELS[0], TASK, epochs=1, samples=160), tmp_path)
+    assert not (tmp_path / ATTENTION).exists()
 
 
 def test_it_fits_before_anything_runs_and_its_steps_can_be_timed():

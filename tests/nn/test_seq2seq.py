@@ -95,6 +95,17 @@ def test_padding_is_not_attended_to(name):
         close(weights.sum(-1), torch.ones(B, L, dtype=torch.float64))
 
 
+def test_what_it_looked_at_is_what_it_wrote_by():
+    model, (source, _) = make("gru additive").eval(), tokens()
+    said, weights = model.attention_map(source)
+    assert torch.equal(said, model(source).argmax(-1))
+    memory = model.read(source)
+    output = model.think(memory, shifted(said))
+    context = weights @ memory[1]
+    close(model.head(torch.tanh(model.combine(torch.cat([context, output], -1)))), model(source))
+    assert make("gru None").attention_map(source) is None
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_attention_is_its_equations(kind):
     torch.manual_seed(0)

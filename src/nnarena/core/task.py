@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nnarena.core.spec import PADDING, Samples, TaskSpec
+from nnarena.core.spec import BEGIN, END, PADDING, SPECIAL, Samples, TaskSpec
 from nnarena.core.tokens import token_hits, token_loss
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ class Task:
             hit = (prediction.argmax(-1) == target).to(prediction.dtype)
             return {"cross_entropy": loss, "accuracy": hit.mean()}
         return {"mse": loss}
+
+    def word(self, token: int, written: bool) -> str:
+        """How a person would read a token, of a source or of what is written."""
+        return {PADDING: "", BEGIN: "^", END: "■"}.get(token, str(token - SPECIAL))
 
     def baselines(self, train: Samples, test: Samples) -> dict[str, dict[str, float]]:
         """What one gets on `test` without a model: the mean, the majority class or token, the last frame."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import PADDING, TaskSpec
+from nnarena.core.tokens import shifted
 from nnarena.nn.budget import widest
 from nnarena.nn.cells import CELLS, cell_parameters
 from nnarena.nn.init import dense
@@ -108,6 +109,14 @@ class EncoderDecoder(Seq2Seq):
             context, _ = self.attention(output, *memory[1:])
             output = torch.tanh(self.combine(torch.cat([context, output], -1)))
         return self.head(output)
+
+    def attention_map(self, source: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What it writes by itself, tokens (B, L), and what it looked at, α (B, L, T); None without attention."""
+        if self.attention is None:
+            return None
+        memory = self.read(source)
+        tokens = self.write(memory, len(source)).argmax(-1)
+        return tokens, self.attention(self.think(memory, shifted(tokens)), *memory[1:])[1]
 
 
 def embedding(tokens: int, size: int) -> nn.Embedding:

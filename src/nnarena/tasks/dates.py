@@ -104,6 +104,11 @@ class Dates(Task):
             target_length=len("YYYY-MM-DD") + 1,
         )
 
+    def word(self, token: int, written: bool) -> str:
+        if token < SPECIAL:
+            return super().word(token, written)
+        return (WRITES if written else READS)[token - SPECIAL]
+
     def samples(self, rng: np.random.Generator) -> Samples:
         ordinals = rng.integers(FIRST.toordinal(), LAST.toordinal() + 1, self.count)
         dates = [datetime.date.fromordinal(int(day)) for day in ordinals]
