@@ -21,6 +21,9 @@ CPU = torch.device("cpu")
 OTHERS = {
     "attention_split_actor",
     "mlp",
+    "bidirectional",
+    "stacked",
+    "conv1d",
     "attention_wise_1d",
     "predictor_lstm",
     "predictor_transformer",

@@ -45,6 +45,8 @@ CELLS = {
     "ct_rnn": ("ct_rnn", "layer", "add"),
     "lstm": ("lstm", "layer", "add"),
     "gru": ("gru", "layer", "add"),
+    "elman": ("elman", "layer", "add"),
+    "jordan": ("jordan", "layer", "add"),
     "ct_gru": ("ct_gru", "layer", "add"),
     "ode_lstm": ("ode_lstm", "layer", "add"),
     "neural_circuit_policies": ("neural_circuit_policies", "layer", "add"),

@@ -14,7 +14,7 @@ from torch import nn
 from nnarena.core.components import PACKAGE, catalogue
 from nnarena.core.errors import Unfit
 from nnarena.core.options import Option, Value
-from nnarena.core.spec import TaskSpec
+from nnarena.core.spec import SPECIAL, TaskSpec
 from nnarena.core.task import Task
 
 MODELS = sorted(catalogue("model"))
@@ -64,13 +64,21 @@ TIMED = [model for model, task in PAIRS if task == "walker, timed"]
 
 
 def inputs(model: str, spec: TaskSpec, batch: int = B, most: int = 8) -> tuple[torch.Tensor, ...]:
-    """Random images; or sequences of a few steps: most models run at any length."""
+    """Random images or tokens; or sequences of a few steps: most models run at any length."""
     generator = torch.Generator().manual_seed(1)
     if len(spec.input_shape) == 3:
         return (torch.randn(batch, *spec.input_shape, generator=generator),)
+    if spec.vocabulary:
+        return (torch.randint(SPECIAL, spec.vocabulary, (batch, *spec.input_shape), generator=generator),)
     steps = spec.length if model in FIXED_LENGTH else min(spec.length, most)
     x = torch.randn(batch, steps, spec.input_size, generator=generator)
     return (x, torch.rand(batch, steps, generator=generator) + 0.1) if spec.timespans else (x,)
+
+
+def target_of(spec: TaskSpec, shape: tuple[int, ...]) -> torch.Tensor:
+    if spec.target == "tokens":
+        return torch.arange(shape[0] * shape[1]).reshape(shape[:2]) % (spec.output_size - SPECIAL) + SPECIAL
+    return torch.arange(B) % spec.output_size if spec.target == "class" else torch.randn(shape)
 
 
 with (PACKAGE / "studies" / "poster.csv").open() as file:
@@ -93,8 +101,8 @@ def test_every_model_does_the_published_tasks_and_says_why_it_cannot_do_one() ->
     assert {(row["model"], row["task"]) for row in PUBLISHED} <= set(PAIRS)
     assert HOME.keys() == set(MODELS)
     for model, task in PAIRS:
-        images = len(make_task(task).spec.input_shape) == 3
-        assert catalogue("model")[model].reads == ("images" if images else "sequences")
+        reads = {1: "tokens", 2: "sequences", 3: "images"}[len(make_task(task).spec.input_shape)]
+        assert catalogue("model")[model].reads == reads
     assert all(reason.startswith("it ") and reason.endswith(".") for reason in MISFITS.values() if reason)
 
 
@@ -104,11 +112,9 @@ def test_it_answers_in_the_tasks_shape_and_every_parameter_receives_a_gradient(m
     spec = made.spec
     net, x = build(model, spec), inputs(model, spec)
     output = net(*x)
-    shape = (B, x[0].shape[1], spec.output_size) if spec.per_step else (B, spec.output_size)
+    shape = (B, x[0].shape[1], spec.output_size) if spec.per_step else (B, *spec.output_shape)
     assert output.shape == shape and output.dtype == torch.float32
-    classes = spec.target == "class"
-    target = torch.arange(B) % spec.output_size if classes else torch.randn(shape)
-    made.loss(output, target).backward()
+    made.teach(net, x, target_of(spec, shape)).backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), name
         if not re.search(IDLE.get(model, "^$"), name):
@@ -123,7 +129,7 @@ def test_the_answer_does_not_depend_on_what_shares_the_batch(model, task):
         whole = net(*x)
         for row in range(B):
             torch.testing.assert_close(net(*(part[row : row + 1] for part in x))[0], whole[row], rtol=1e-4, atol=1e-5)
-        strange = tuple(torch.cat([part[:1], 1e3 * part[1:]]) for part in x)
+        strange = tuple(torch.cat([part[:1], part[1:].flip(1) if spec.vocabulary else 1e3 * part[1:]]) for part in x)
         torch.testing.assert_close(net(*strange)[0], whole[0], rtol=1e-4, atol=1e-5)
 
 
@@ -158,28 +164,42 @@ OPTIONS = [(model, option.name) for model in MODELS for option in catalogue("mod
 
 def other_values(option: Option) -> list[Value]:
     """Values that the option takes and that are not its default; one at least must make a difference."""
+    words = [one or other for one, other in re.findall(r'"(\w+)"|\'(\w+)\'', option.annotation)]
+    if words:
+        return [next(word for word in words if word != option.default)]
     if option.default is None:  # what a configuration says, which has one of these
-        return [True, False] if "bool" in option.annotation else [3]
+        return [True, False] if "bool" in option.annotation else [4]
     if isinstance(option.default, bool):
         return [not option.default]
     if isinstance(option.default, int):
         return [option.default * 2]
     if isinstance(option.default, float):
         return [option.default / 2 or 0.5]
-    words = re.findall(r'"(\w+)"|\'(\w+)\'', option.annotation)
-    return [next(word for pair in words for word in pair if word and word != option.default)]
+    raise TypeError(option.annotation)
+
+
+# Options that mean something with another one only.
+COMPANY = {"anneal": {"forcing": "scheduled", "anneal_steps": 6}, "anneal_steps": {"forcing": "scheduled"}}
+
+
+def answers(net: nn.Module, x: tuple[torch.Tensor, ...], spec: TaskSpec) -> torch.Tensor:
+    """What it answers; and if it writes tokens, what it answers while it is taught, for some steps."""
+    if spec.target != "tokens":
+        return net(*x)
+    return torch.cat([net(*x), *(net(*x, target_of(spec, (B, *spec.output_shape))) for _ in range(6))])
 
 
 @pytest.mark.parametrize(("model", "option"), OPTIONS)
 def test_every_option_changes_the_model_or_its_answer(model, option):
     spec = make_task(HOME[model]).spec
     declared = next(item for item in catalogue("model")[model].options if item.name == option)
-    usual, x, changes = build(model, spec), inputs(model, spec), []
+    company = COMPANY.get(option, {})
+    usual, x, changes = build(model, spec, **company), inputs(model, spec), []
     for value in other_values(declared):
-        other = build(model, spec, **{option: value})
-        pairs = list(zip(usual.parameters(), other.parameters(), strict=False))
-        alike = len(list(usual.parameters())) == len(pairs) and all(torch.equal(a, b) for a, b in pairs)
-        changes.append(not alike or not torch.allclose(usual(*x), other(*x)))
+        other = build(model, spec, **company | {option: value})
+        pairs = list(zip(usual.state_dict().values(), other.state_dict().values(), strict=False))
+        alike = len(usual.state_dict()) == len(other.state_dict()) and all(torch.equal(a, b) for a, b in pairs)
+        changes.append(not alike or not torch.allclose(answers(usual, x, spec), answers(other, x, spec)))
         assert other(*x).shape == usual(*x).shape
     assert any(changes)
 

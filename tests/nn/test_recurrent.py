@@ -1,4 +1,4 @@
-"""LSTM and GRU are torch's, number for number; and whatever is recurrent keeps its promises."""
+"""LSTM, GRU and Elman are torch's, number for number; and whatever is recurrent keeps its promises."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from nnarena.nn import GRU, LSTM, Recurrent
+from nnarena.nn import GRU, LSTM, Elman, Recurrent
 from nnarena.nn.recurrent import _parts
 
 B, T, F, H = 3, 7, 2, 5
-LAYERS = [LSTM, GRU]
+LAYERS = [LSTM, GRU, Elman]
+TORCHS = {LSTM: nn.LSTM, GRU: nn.GRU, Elman: nn.RNN}
 
 
 def make(layer, backend="auto", **more):
@@ -27,11 +28,11 @@ def make(layer, backend="auto", **more):
 
 def torch_twin(layer):
     """torch's own layer with the same weights."""
-    twin = (nn.LSTM if isinstance(layer, LSTM) else nn.GRU)(F, H, batch_first=True, dtype=torch.float64)
+    twin = TORCHS[type(layer)](F, H, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         twin.weight_ih_l0.copy_(layer.weight_ih)
         twin.weight_hh_l0.copy_(layer.weight_hh)
-        if isinstance(layer, LSTM):
+        if isinstance(layer, LSTM | Elman):
             twin.bias_ih_l0.copy_(layer.bias)
             twin.bias_hh_l0.zero_()
         else:
@@ -93,7 +94,7 @@ def test_it_equals_torch_forward_final_state_and_every_gradient(layer, given, ba
     close(x.grad, their_x.grad)
     close(ours.weight_ih.grad, twin.weight_ih_l0.grad)
     close(ours.weight_hh.grad, twin.weight_hh_l0.grad)
-    if isinstance(ours, LSTM):
+    if isinstance(ours, LSTM | Elman):
         close(ours.bias.grad, twin.bias_ih_l0.grad)
     else:
         close(ours.bias_ih.grad, twin.bias_ih_l0.grad)

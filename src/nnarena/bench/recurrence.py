@@ -51,7 +51,7 @@ PUBLISHED = {
     "matrix_exponential_unitary_rnn": 48.0,
     "memory_cell": 8.0,
 }
-BESIDES = ("attention_split",)  # of which nobody published one
+BESIDES = ("attention_split", "elman", "jordan")  # of which nobody published one
 
 
 @dataclass(frozen=True, kw_only=True)

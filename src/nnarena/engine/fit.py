@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nnarena.core.errors import ArenaError, DataError, Unfit
-from nnarena.core.spec import Samples, TaskSpec
+from nnarena.core.spec import END, Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.device import computing_with, free_memory, synchronise
@@ -73,10 +73,18 @@ def epoch_size(trial: Trial) -> tuple[float, float]:
 
 
 def blank_inputs(spec: TaskSpec, batch: int, device: torch.device | str = "cpu") -> tuple[torch.Tensor, ...]:
+    if spec.vocabulary:
+        return (torch.full((batch, *spec.input_shape), END, device=device),)
     inputs = torch.zeros(batch, *spec.input_shape, device=device)
     if not spec.timespans:
         return (inputs,)
     return inputs, torch.ones(batch, spec.input_shape[0], device=device)
+
+
+def blank_targets(spec: TaskSpec, count: int) -> np.ndarray:
+    if spec.target == "tokens":
+        return np.full((count, spec.target_length), END)
+    return np.zeros(count, np.int64) if spec.target == "class" else np.zeros((count, *spec.output_shape), "f4")
 
 
 def seconds_per_epoch(trials: Sequence[Trial], device: torch.device) -> float:
@@ -113,7 +121,7 @@ class Blank:
         task: Task = trial.components["task"].load()(**trial.options["task"])
         count, spec = steps * trial.protocol.batch_size, task.spec
         inputs, *timespans = (part.numpy() for part in blank_inputs(spec, count))
-        targets = np.zeros(count, np.int64) if spec.target == "class" else np.zeros((count, *spec.output_shape), "f4")
+        targets = blank_targets(spec, count)
         samples, every = Samples(inputs, targets, *timespans), np.arange(count)
         self.trial, self.name = trial, "/".join(trial.cell)
         self.ready = make_ready(trial, task, samples, Split(every, every, every), device)

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.core.errors import ArenaError, StoreError
-from nnarena.core.files import write_text
+from nnarena.core.files import write_json, write_text
 from nnarena.core.spec import Samples
 from nnarena.core.trial import Trial
+from nnarena.engine.attention import attention_maps
 from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
 from nnarena.engine.collapse import Answers
 from nnarena.engine.device import device_name, is_lost, peak_memory, versions
@@ -26,7 +27,7 @@ from nnarena.engine.schedule import Schedule
 from nnarena.engine.stack import is_out_of_memory
 from nnarena.engine.step import State, evaluate
 from nnarena.engine.tensors import save
-from nnarena.results.folder import CHECKPOINT, MODEL, TRACEBACK, TrialFolder, new_result
+from nnarena.results.folder import ATTENTION, CHECKPOINT, MODEL, TRACEBACK, TrialFolder, new_result
 
 Log = Callable[[str], None]
 
@@ -152,6 +153,9 @@ class Member:
             result["collapsed"] = answers.have_collapsed(ready.parts["test"].targets)
             if self.trial.protocol.watch_training:
                 result["training"] |= evaluate(ready.model, ready.task, self.best, ready.parts["train"], batch)
+            maps = attention_maps(ready.model, ready.task, self.best, ready.parts["test"])
+            if maps:
+                write_json(self.folder.path / ATTENTION, {"maps": maps})
         result["baselines"] = _baselines(ready)
 
     def check_device(self, error: Exception) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nnarena.core.errors import ArenaError, Unfit
 from nnarena.core.noise import normal
-from nnarena.core.task import Task
+from nnarena.core.task import Loss, Task
 from nnarena.core.trial import Trial
 from nnarena.engine.hold import is_weight
 
@@ -37,11 +37,14 @@ class Regime:
     label_smoothing: float = 0.0
     weight_noise: float = 0.0
 
-    def loss(self, task: Task, prediction: Tensor, target: Tensor) -> Tensor:
-        loss, share = task.loss(prediction, target), self.label_smoothing
-        if not share:
-            return loss
-        return (1 - share) * loss - share * torch.log_softmax(prediction, -1).mean()
+    def loss_of(self, task: Task) -> Loss | None:
+        """What is learned in the place of the task's own loss, if anything is."""
+        share = self.label_smoothing
+
+        def smooth(prediction: Tensor, target: Tensor) -> Tensor:
+            return (1 - share) * task.loss(prediction, target) - share * torch.log_softmax(prediction, -1).mean()
+
+        return smooth if share else None
 
     def shaken(
         self, params: Mapping[str, Tensor], keys_S: Tensor, step: Tensor, population_dims: int = 0

@@ -23,7 +23,7 @@ from nnarena.engine.blend import Blend
 from nnarena.engine.graph import first_line
 from nnarena.engine.norms import SideBySide
 from nnarena.engine.prepare import make_optimizer
-from nnarena.engine.step import Data, State, answer, keep_buffers
+from nnarena.engine.step import Data, State, judge, keep_buffers
 from nnarena.engine.trainer import Alone, Log, Trainee, Trainer
 
 ELEMENTWISE = (SGD, Adam, AdamW, NAdam, RMSprop, Adagrad, Adadelta)
@@ -121,11 +121,13 @@ class Stacked(Trainer):
         self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: tuple[Tensor, ...], targets: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         weights = {**params, **buffers}
-        loss = self.regime.loss(self.task, functional_call(self.model, weights, inputs), targets)
+        loss = self.task.teach(
+            lambda *parts: functional_call(self.model, weights, parts), inputs, targets, self.regime.loss_of(self.task)
+        )
         return loss, {name: weights[name] for name in buffers}
 
     def _score_of_one(self, weights: Mapping[str, Tensor], inputs: Any, targets: Tensor) -> dict[str, Tensor]:
-        return self.task.score(answer(self.model, self.task, weights, inputs), targets)
+        return judge(self.model, self.task, weights, inputs, targets)
 
     def _stack_data(self, name: str) -> Data:
         """All members' samples (S, N, …); a member's own become rows of these, so that they lie there once."""
@@ -180,8 +182,8 @@ class Stacked(Trainer):
         """A member's loss on its first validation batch, by its own model."""
         ready = member.ready
         inputs, targets = ready.parts["validation"].batch(self.columns)
-        prediction = answer(ready.model.eval(), self.task, ready.state.weights(), inputs)
-        return next(iter(self.task.score(prediction, targets).values()))
+        scores = judge(ready.model.eval(), self.task, ready.state.weights(), inputs, targets)
+        return next(iter(scores.values()))
 
 
 def make_trainer(trial: Trial, members: Sequence[Trainee], device: torch.device, log: Log) -> Trainer:

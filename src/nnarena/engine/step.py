@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
 
 from nnarena.core.noise import uniform
-from nnarena.core.task import Task
+from nnarena.core.task import Loss, Task
 from nnarena.engine.regime import shaken_inputs
 
 
@@ -71,9 +73,9 @@ def multiply_in(precision: str, model: nn.Module, device: torch.device) -> nn.Mo
     if precision == "bf16":
         plain = model.forward
 
-        def forward(*inputs: Tensor) -> Tensor:
+        def forward(*inputs: Tensor) -> Any:
             with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
-                return plain(*inputs).float()
+                return tree_map(Tensor.float, plain(*inputs))
 
         model.forward = forward
     return model
@@ -105,7 +107,7 @@ def compute_gradients(
     state: State,
     inputs: tuple[Tensor, ...],
     targets: Tensor,
-    loss_of: Callable[[Task, Tensor, Tensor], Tensor] = lambda task, *pair: task.loss(*pair),
+    loss_of: Loss | None = None,
     shaken: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """The first half of a step: the loss of a batch, and every parameter's `grad`.
@@ -113,7 +115,7 @@ def compute_gradients(
     `shaken` parameters, functions of the state's, may take their place in the model.
     """
     weights = {**state.weights(), **(shaken or {})}
-    loss = loss_of(task, functional_call(model, weights, inputs), targets)
+    loss = task.teach(lambda *parts: functional_call(model, weights, parts), inputs, targets, loss_of)
     params = list(state.params.values())
     for param, gradient in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
         param.grad = gradient
@@ -138,9 +140,16 @@ def keep_buffers(buffers: dict[str, Tensor], after: Mapping[str, Tensor]) -> Non
             buffers[name] = new
 
 
-def answer(model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-    """What the model says with these weights when it is validated or tested."""
-    return task.answer(lambda *parts: functional_call(model, dict(weights), parts), inputs)
+def judge(
+    model: nn.Module,
+    task: Task,
+    weights: Mapping[str, Tensor],
+    inputs: tuple[Tensor, ...],
+    targets: Tensor,
+    see: Callable[[Tensor], None] = lambda prediction: None,
+) -> dict[str, Tensor]:
+    """How good the model is with these weights on a batch of validation or test; `see` is shown what it answers."""
+    return task.judge(lambda *parts: functional_call(model, dict(weights), parts), inputs, targets, see)
 
 
 @torch.no_grad()
@@ -158,9 +167,7 @@ def evaluate(
     totals: dict[str, list[Tensor]] = {}
     for rows in index.split(batch_size):
         inputs, targets = data.batch(rows)
-        prediction = answer(model, task, weights, inputs)
-        see(prediction)
-        for name, value in task.score(prediction, targets).items():
+        for name, value in judge(model, task, weights, inputs, targets, see).items():
             totals.setdefault(name, []).append(value)
     shares = [len(rows) / batch_size for rows in index.split(batch_size)]
     return {

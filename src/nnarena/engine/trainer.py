@@ -20,7 +20,7 @@ from nnarena.engine.blend import Blend
 from nnarena.engine.graph import Replayed, is_recordable
 from nnarena.engine.hold import is_weight
 from nnarena.engine.prepare import Ready
-from nnarena.engine.step import State, answer, compute_gradients
+from nnarena.engine.step import State, compute_gradients, judge
 
 Log = Callable[[str], None]
 
@@ -236,7 +236,7 @@ class Alone(Trainer):
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         batch = self.train_data.batch(index_SB[0], self.keys_S)
         shaken = self.regime.shaken(self.own.params, self.keys_S, self.place)
-        loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss, shaken)
+        loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss_of(self.task), shaken)
         return loss[None]
 
     def _gradient_of(self, name: str) -> Tensor | None:
@@ -245,7 +245,7 @@ class Alone(Trainer):
 
     def _score(self, rows_B: Tensor) -> dict[str, Tensor]:
         inputs, targets = self.validation_data.batch(rows_B)
-        scores = self.task.score(answer(self.model, self.task, self.own.weights(), inputs), targets)
+        scores = judge(self.model, self.task, self.own.weights(), inputs, targets)
         return {name: value[None] for name, value in scores.items()}
 
     @contextmanager

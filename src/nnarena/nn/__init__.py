@@ -3,13 +3,17 @@
 from nnarena.nn.attention_split import AttentionSplit
 from nnarena.nn.attention_wise import AttentionWise1d, AttentionWise2d
 from nnarena.nn.attention_wise_net import AttentionWiseNet
+from nnarena.nn.bidirectional import Bidirectional
 from nnarena.nn.control_vgg import ControlNet
+from nnarena.nn.conv1d import ConvNet1d
 from nnarena.nn.ct_gru import CTGRU
 from nnarena.nn.ct_rnn import CTRNN
 from nnarena.nn.dnc import DNC
+from nnarena.nn.elman import Elman
 from nnarena.nn.exp_unitary_rnn import ExpUnitaryRNN
 from nnarena.nn.gru import GRU
 from nnarena.nn.head import SequenceModel
+from nnarena.nn.jordan import Jordan
 from nnarena.nn.lstm import LSTM
 from nnarena.nn.ltc import LTC
 from nnarena.nn.memory_cell import MemoryCell
@@ -17,6 +21,7 @@ from nnarena.nn.memory_transformer import MemoryAugmentedTransformer
 from nnarena.nn.ode_lstm import ODELSTM
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.recurrent_attention import RecurrentAttentionTransformer, RecurrentAugmentedTransformer
+from nnarena.nn.stacked import Stacked
 from nnarena.nn.transformer import Transformer
 from nnarena.nn.unitary_ncp import UnitaryNCP
 from nnarena.nn.unitary_rnn import UnitaryRNN
@@ -36,9 +41,13 @@ __all__ = [
     "AttentionWise2d",
     "AttentionWiseNet",
     "AutoNCP",
+    "Bidirectional",
     "ControlNet",
+    "ConvNet1d",
+    "Elman",
     "ExpUnitaryRNN",
     "FullyConnected",
+    "Jordan",
     "MemoryAugmentedTransformer",
     "MemoryCell",
     "Random",
@@ -46,6 +55,7 @@ __all__ = [
     "RecurrentAttentionTransformer",
     "RecurrentAugmentedTransformer",
     "SequenceModel",
+    "Stacked",
     "Transformer",
     "UnitaryNCP",
     "UnitaryRNN",

@@ -31,4 +31,9 @@ class SequenceModel(nn.Module):
             output = self.layer(x, timespans=timespans)[0]
         else:
             output = self.layer(torch.cat([x, timespans.unsqueeze(-1)], -1))[0]
-        return self.head(output if self.per_step else output[:, -1])
+        return self.head(output if self.per_step else last_of(self.layer, output))
+
+
+def last_of(layer: nn.Module, output: Tensor) -> Tensor:
+    """What a layer says after all steps: its last output, unless it reads in another order and has its own `last`."""
+    return layer.last(output) if hasattr(layer, "last") else output[:, -1]  # type: ignore[operator]

@@ -1,8 +1,9 @@
 """The report as one HTML file that opens anywhere, offline: style, script and data are in it, and nothing is fetched.
 
 `write_page(store, path)` puts together what the modules beside this one make: the summary, the leaderboards
-(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), what was looked at (`looked.py`),
-`page.html`, `page.css` and the two scripts: `page.js` sorts, filters and unfolds; `chart.js` draws the curves.
+(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), what was looked at (`looked.py`) and
+what models looked at (`attention.py`), `page.html`, `page.css` and the two scripts: `page.js` sorts, filters and
+unfolds; `chart.js` draws the curves.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nnarena.core.files import finite, replacing
 from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
+from nnarena.report.attention import attention_html
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
@@ -80,6 +82,7 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
+        "attention": attention_html(store.folder / TRIALS, table),
         "failures": _failures(summary),
         "notes": _notes(summary, thinned, budget),
         "rule": escape(RULE),

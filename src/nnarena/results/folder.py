@@ -4,6 +4,7 @@ trial.json      request, status, seeds, versions, device
 curve.jsonl     one line an epoch, appended live
 result.json     written last, by an atomic rename: its presence means done
 look.json       what `nnarena look` saw, if it was asked, and look.html, the same as a page
+attention.json  what a model with attention looked at on a few test samples, where there is something to show
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from nnarena.core.trial import Trial
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
 MODEL, CHECKPOINT, TRACEBACK = "model.safetensors", "checkpoint.safetensors", "traceback.txt"
 LOOK, LOOK_PAGE = "look.json", "look.html"
+ATTENTION = "attention.json"
 
 
 def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
