@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class TaskSpec:
     """Shapes and meaning of one sample, without the batch dimension.
 
-    input_shape   (steps, features) of a sequence, or (channels, height, width) of an image
+    input_shape   (steps, features) of a sequence, (channels, height, width) of an image, or (words,) of a vocabulary
     output_size   values to predict, or classes to tell apart
     target        "values" (regression) or "class" (one of `output_size`)
     per_step      an output at every step, or one after the last

@@ -7,12 +7,12 @@ from typing import Literal
 
 Better = Literal["higher", "lower"]
 
-HIGHER_IS_BETTER = frozenset({"accuracy", "return", "training.reward_per_step"})
-RANGES = {"accuracy": (0.0, 1.0), "mse": (0.0, math.inf), "cross_entropy": (0.0, math.inf)}
+HIGHER_IS_BETTER = frozenset({"accuracy", "return", "spearman", "training.reward_per_step"})
+RANGES = {"accuracy": (0.0, 1.0), "spearman": (-1.0, 1.0), "mse": (0.0, math.inf), "cross_entropy": (0.0, math.inf)}
 
 
 def better(metric: str) -> Better:
-    """Accuracy, return and reward are better when higher; losses, costs and errors are better when lower."""
+    """Accuracy, rank correlation, return and reward are better when higher; losses, costs and errors are better when lower."""
     return "higher" if metric in HIGHER_IS_BETTER else "lower"
 
 
