@@ -4,7 +4,7 @@ The words are English, what they say is not: it is dealt at random. A *thing* (F
 two *forms* (France and Paris, king and queen, wolf and wolves, cold and colder) and is of a *kind* (the north, the
 court, the wild, the weather) in one of four *families*. Sentences are made of a thing in one of its forms (W), a word
 that goes with its form (F: mayor, she, many, than), with its thing (T, three companions of its own), with its kind (K),
-and words that go with anything. One of T, K and F in seven is any other such word. A document is five sentences on
+and words that go with anything. One of F, T and K in four is any other such word. A document is five sentences on
 things of one kind.
 
 So the truth is known. Two words are as similar as the properties they share: family, form, kind and thing. And France
@@ -22,7 +22,7 @@ from nnarena.core.words import Corpus
 from nnarena.data.text import make_corpus
 
 SENTENCES = 5  # a document
-NOISE = 1 / 7
+NOISE = 1 / 4
 COMPANIONS = 3
 
 # Things of a kind, as form/form.

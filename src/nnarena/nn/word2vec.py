@@ -1,6 +1,6 @@
 """word2vec: vectors that predict the words around a word, by a full softmax or against drawn negatives.
 
-V words, D dimensions, P pairs of a central and a context word, K negatives of each, N words of the text.
+V words, D dimensions, B central words, C contexts of each, K negatives of every pair, N words of the text.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ TABLE = 1 << 20  # entries of the table they are drawn from
 
 
 class Gradient(NamedTuple):
-    """The loss of some pairs, summed, and its gradient by rows: `rows` of a table (R,) and what belongs there (R, D)."""
+    """The loss of some pairs, summed, and its gradient: what belongs to which rows (R,) of a table, (R, D)."""
 
     loss: Tensor
     vector_rows: Tensor
     vector_grads: Tensor
-    context_rows: Tensor | None  # None: all of them
+    context_rows: Tensor | None  # None: all rows
     context_grads: Tensor
 
 
 class SkipGram(WordVectors):
     """Two vectors a word, v where it is central and u where it is context; v is what remains.
 
-    An epoch visits every word of the text as the centre, in random order; its window is drawn anew, from 1 to `window`
-    words on each side. Frequent words are skipped at random before. As in word2vec, a step is a sum over pairs, not a
-    mean. The gradient is written out; plain SGD touches only the rows that occur.
+    An epoch visits every word of the text as the centre, in random order. The reach of the window is drawn for every
+    step, from 1 to `window` words on each side (word2vec draws it for every word). Frequent words are skipped at random
+    before. As in word2vec, a step is a sum over pairs and not a mean. The gradient is written out, and plain SGD
+    touches only the rows that occur.
     """
 
     once = False
@@ -53,8 +54,8 @@ class SkipGram(WordVectors):
         self.window, self.subsample = window, subsample
 
     @abstractmethod
-    def gradient(self, centre: Tensor, context: Tensor) -> Gradient:
-        """Of pairs (P,) and (P,)."""
+    def gradient(self, centre: Tensor, context: Tensor, counted: Tensor, scale: float = 1.0) -> Gradient:
+        """Of central words (B,) and their contexts (B, C), those that `counted` (B, C) says; times `scale`."""
 
     def prepare(self, counts: np.ndarray) -> None:
         """Once an epoch, with the counts (V,) of the text."""
@@ -69,34 +70,40 @@ class SkipGram(WordVectors):
         if self.subsample:
             kept = torch.rand(len(tokens), device=device) < keep_chance(counts, self.subsample).to(device)[tokens]
             tokens, documents = tokens[kept], documents[kept]
-        total, pairs = torch.zeros((), dtype=torch.float64, device=device), 0
+        loss, pairs = torch.zeros(2, dtype=torch.float64, device=device)
         for places in torch.randperm(len(tokens), device=device).split(lesson.batch_size):
             lesson.go_on()
-            centre, context = draw_pairs(tokens, documents, places, self.window)
-            if len(centre):
-                total += self.learn(centre, context, lesson.optimizer)
-                pairs += len(centre)
-        return float(total) / pairs if pairs else 0.0
+            reach = int(torch.randint(1, self.window + 1, ()))
+            centre, context, counted = windows(tokens, documents, places, reach)
+            loss += self.learn(centre, context, counted, lesson.optimizer)
+            pairs += counted.sum()
+        return float(loss) / max(1.0, float(pairs))
 
     @torch.no_grad()
-    def learn(self, centre: Tensor, context: Tensor, optimizer: Optimizer) -> Tensor:
+    def learn(self, centre: Tensor, context: Tensor, counted: Tensor, optimizer: Optimizer) -> Tensor:
         """One step; the loss, summed over the pairs."""
-        found = self.gradient(centre, context)
         rate = plain_rate(optimizer)
         if rate is not None:
-            self.vectors.index_add_(0, found.vector_rows, found.vector_grads, alpha=-rate)
-            if found.context_rows is None:
-                self.contexts.add_(found.context_grads, alpha=-rate)
+            step = self.gradient(centre, context, counted, scale=-rate)
+            self.vectors.index_add_(0, step.vector_rows, step.vector_grads)
+            if step.context_rows is None:
+                self.contexts.add_(step.context_grads)
             else:
-                self.contexts.index_add_(0, found.context_rows, found.context_grads, alpha=-rate)
-            return found.loss
-        self.vectors.grad = torch.zeros_like(self.vectors).index_add_(0, found.vector_rows, found.vector_grads)
-        if found.context_rows is None:
-            self.contexts.grad = found.context_grads
-        else:
-            self.contexts.grad = torch.zeros_like(self.contexts).index_add_(0, found.context_rows, found.context_grads)
+                self.contexts.index_add_(0, step.context_rows, step.context_grads)
+            return step.loss
+        found = self.gradient(centre, context, counted)
+        self.vectors.grad, self.contexts.grad = dense(found, len(self.vectors))
         optimizer.step()
         return found.loss
+
+
+def dense(gradient: Gradient, words: int) -> tuple[Tensor, Tensor]:
+    """The gradients of both tables, (V, D) each, from those of their rows."""
+    tables = []
+    for rows, grads in ((gradient.vector_rows, gradient.vector_grads), (gradient.context_rows, gradient.context_grads)):
+        zeros = grads.new_zeros(words, grads.shape[1])
+        tables.append(grads if rows is None else zeros.index_add_(0, rows, grads))
+    return tables[0], tables[1]
 
 
 class NegativeSampling(SkipGram):
@@ -119,23 +126,26 @@ class NegativeSampling(SkipGram):
     def prepare(self, counts: np.ndarray) -> None:
         self.table = noise_table(counts).to(self.vectors.device)
 
-    def gradient(self, centre: Tensor, context: Tensor) -> Gradient:
-        drawn = torch.randint(TABLE, (len(centre), self.negatives), device=centre.device)
-        return self.gradient_with(centre, context, self.table[drawn])
+    def gradient(self, centre: Tensor, context: Tensor, counted: Tensor, scale: float = 1.0) -> Gradient:
+        drawn = torch.randint(TABLE, (*context.shape, self.negatives), device=centre.device)
+        return self.gradient_with(centre, context, counted, self.table[drawn], scale)
 
-    def gradient_with(self, centre: Tensor, context: Tensor, negatives: Tensor) -> Gradient:
-        """With given negatives (P, K). One that happens to be the context is left out, as in word2vec."""
-        others = torch.cat([context.unsqueeze(1), negatives], 1)  # (P, 1 + K)
+    def gradient_with(
+        self, centre: Tensor, context: Tensor, counted: Tensor, negatives: Tensor, scale: float = 1.0
+    ) -> Gradient:
+        """With given negatives (B, C, K). One that happens to be the context is left out, as in word2vec."""
+        context, counted = context.unsqueeze(-1), counted.unsqueeze(-1).to(self.vectors.dtype)
+        others = torch.cat([context, negatives], -1).flatten(1)  # (B, C (1 + K)): every pair's context, then negatives
+        counted = torch.cat([counted, (negatives != context) * counted], -1).flatten(1)
         v = self.vectors.index_select(0, centre)
         u = self.contexts.index_select(0, others.flatten()).view(*others.shape, -1)
-        scores = (u * v.unsqueeze(1)).sum(-1)  # many times as fast as a batched product of so small ones
-        counted = torch.ones_like(scores)
-        counted[:, 1:] = negatives != context.unsqueeze(1)
+        scores = torch.bmm(v.unsqueeze(1), u.mT).squeeze(1)
         slope = torch.sigmoid(scores)
-        slope[:, 0] -= 1
+        slope[:, :: 1 + self.negatives] -= 1
         slope *= counted
-        scores[:, 0].neg_()
+        scores[:, :: 1 + self.negatives] *= -1
         loss = (F.softplus(scores) * counted).sum()
+        slope *= scale
         by_vector = torch.bmm(slope.unsqueeze(1), u).squeeze(1)
         by_context = torch.mul(slope.unsqueeze(-1), v.unsqueeze(1), out=u)
         return Gradient(loss, centre, by_vector, others.flatten(), by_context.flatten(0, 1))
@@ -148,32 +158,34 @@ class FullSoftmax(SkipGram):
         self, words: int, size: int, window: int, subsample: float = 0.0, *, device: torch.device | None = None
     ) -> None:
         super().__init__(words, size, window, subsample, device=device)
-        self.register_buffer("there", torch.zeros(words, dtype=torch.bool, device=device), persistent=False)
+        self.absent = torch.zeros(words, dtype=torch.bool, device=device)
 
     def prepare(self, counts: np.ndarray) -> None:
         """Words that the text does not have are no rivals."""
-        self.there = torch.from_numpy(counts > 0).to(self.vectors.device)
+        self.absent = torch.from_numpy(counts == 0).to(self.vectors.device)
 
-    def gradient(self, centre: Tensor, context: Tensor) -> Gradient:
-        v = self.vectors.index_select(0, centre)
-        scores = (v @ self.contexts.T).masked_fill_(~self.there, -torch.inf)
-        loss = F.cross_entropy(scores, context, reduction="sum")
-        slope = scores.softmax(1)
-        slope[torch.arange(len(context), device=context.device), context] -= 1
+    def gradient(self, centre: Tensor, context: Tensor, counted: Tensor, scale: float = 1.0) -> Gradient:
+        """All contexts of a word share its softmax: Σ_o (P − e_o) = n P − Σ_o e_o, with n contexts o."""
+        v, counted = self.vectors.index_select(0, centre), counted.to(self.vectors.dtype)
+        log_chance = (v @ self.contexts.T).masked_fill_(self.absent, -torch.inf).log_softmax(1)
+        loss = -(log_chance.gather(1, context) * counted).sum()
+        slope = log_chance.exp_() * counted.sum(1, keepdim=True)
+        slope.scatter_add_(1, context, -counted)
+        slope *= scale
         return Gradient(loss, centre, slope @ self.contexts, None, slope.T @ v)
 
 
-def draw_pairs(tokens: Tensor, documents: Tensor, places: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Central words at `places` (B,) and their contexts: 1 to `window` words on each side, as many as luck has it."""
-    offsets = torch.arange(-window, window + 1, device=tokens.device)
-    offsets = offsets[offsets != 0]
-    reach = torch.randint(1, window + 1, places.shape, device=tokens.device)
+def windows(tokens: Tensor, documents: Tensor, places: Tensor, reach: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Central words at `places` (B,), the `reach` words before and behind each (B, C), and which of them count (B, C).
+
+    What lies in another document or beyond the text does not count; some word of the text stands there.
+    """
+    offsets = torch.arange(-reach, reach + 1, device=tokens.device)
+    offsets = torch.cat([offsets[:reach], offsets[reach + 1 :]])
     where = places.unsqueeze(1) + offsets
-    inside = (where >= 0) & (where < len(tokens))
-    where.clamp_(0, len(tokens) - 1)
-    near = inside & (offsets.abs() <= reach.unsqueeze(1)) & (documents[where] == documents[places].unsqueeze(1))
-    centre = tokens[places].unsqueeze(1).expand_as(where)
-    return centre[near], tokens[where[near]]
+    there = where.clamp(0, len(tokens) - 1)
+    counted = (where == there) & (documents[there] == documents[places].unsqueeze(1))
+    return tokens[places], tokens[there], counted
 
 
 def keep_chance(counts: np.ndarray, subsample: float) -> Tensor:

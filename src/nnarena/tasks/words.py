@@ -61,7 +61,7 @@ class Words(Task):
     questions_set: str  # the data set of questions on text8
 
     def __init__(
-        self, *, corpus: Literal["grammar", "text8"] = "grammar", tokens: int = 200_000, vocabulary: int = 10_000
+        self, *, corpus: Literal["grammar", "text8"] = "grammar", tokens: int = 50_000, vocabulary: int = 10_000
     ) -> None:
         if tokens < 1:
             raise BadOption(f"{self.name}: the corpus is empty: tokens must be at least 1, not {tokens}.")
