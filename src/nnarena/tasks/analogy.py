@@ -34,6 +34,13 @@ class Analogy(Words):
         families = list(dict.fromkeys(family for family, _ in found))
         return [words for _, words in found], np.array([families.index(family) for family, _ in found])
 
+    def landmarks(self, questions: list[tuple[str, ...]]) -> list[tuple[str, str, str]]:
+        if self.corpus_name == "grammar":
+            return super().landmarks(questions)
+        arrays = load("questions_words")
+        groups = [str(arrays["kinds"][kind]) for kind in arrays["kind"]]
+        return list(dict.fromkeys((words[0], words[1], group) for words, group in zip(questions, groups, strict=True)))
+
     def judge(self, model: Model, questions: Tensor, truth: np.ndarray, words: int) -> dict[str, float]:
         """`truth` is the kind of each question and does not count: the answer is its fourth word."""
         right = 0

@@ -32,7 +32,7 @@ REHEARSAL = 5_000  # words that a plan is made from
 TOGETHER = 256  # questions that are asked at a time
 BASELINE = 64  # dimensions of vectors drawn at random
 NEIGHBOURS = 6  # of a word in the report
-SHOWN, ASKED = 28, 10  # pairs on its map, and words whose neighbours it lists
+MAPS, SHOWN, ASKED = 4, 12, 3  # maps in it, pairs on each, and words of each whose neighbours it lists
 
 Model = Callable[[Tensor], Tensor]
 
@@ -98,10 +98,10 @@ class Words(Task):
         """
 
     def landmarks(self, questions: list[tuple[str, ...]]) -> list[tuple[str, str, str]]:
-        """Pairs of words that a map should show, each with the name of its group."""
+        """Pairs of words that maps should show, each with the name of its group."""
         if self.corpus_name == "grammar":
             return [(one.text, other.text, one.family) for one, other in zip(WORDS[::2], WORDS[1::2], strict=True)]
-        return [(*question[:2], "") for question in dict.fromkeys(question[:2] for question in questions)]  # type: ignore[misc]
+        return [(words[0], words[1], "pairs") for words in questions]
 
 
 @lru_cache(maxsize=1)
@@ -180,25 +180,30 @@ class WordLearner(Learner):
 
     @torch.no_grad()
     def exhibit(self) -> dict[str, Any]:
-        """A map of some pairs of words, and the neighbours of some words."""
+        """A map of the pairs of some groups of words, and the neighbours of some words."""
         vocabulary, size = self.corpus.vocabulary, self.task.vocabulary
-        pairs = [pair for pair in self.task.landmarks(self.asked) if all(word in vocabulary for word in pair[:2])]
-        pairs = spread(pairs, SHOWN)
-        words = list(dict.fromkeys(word for pair in pairs for word in pair[:2]))
-        numbers = torch.tensor([vocabulary.find(word) for word in words], device=self.means.device)
-        places, share = principal_plane(cosines(self.model, [(numbers, 1.0)], size)[:, numbers])
-        asked = [pair[0] for pair in spread(pairs, ASKED)]
-        return {
-            "kind": "words",
-            "corpus": self.task.corpus_name,
-            "map": {
-                "words": words,
-                "places": [[round(value, 4) for value in row] for row in places.tolist()],
-                "pairs": [[words.index(one), words.index(other), group] for one, other, group in pairs],
-                "share": [round(value, 4) for value in share],
-            },
-            "neighbours": {word: neighbours(self.model, vocabulary, word, size) for word in asked},
-        }
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for one, other, group in self.task.landmarks(self.asked):
+            if one in vocabulary and other in vocabulary:
+                groups.setdefault(group, []).append((one, other))
+        maps, asked = [], []
+        for group in spread(list(groups), MAPS):
+            pairs = spread(groups[group], SHOWN)
+            words = list(dict.fromkeys(word for pair in pairs for word in pair))
+            numbers = torch.tensor([vocabulary.find(word) for word in words], device=self.means.device)
+            places, share = principal_plane(cosines(self.model, [(numbers, 1.0)], size)[:, numbers])
+            maps.append(
+                {
+                    "group": group,
+                    "words": words,
+                    "places": [[round(value, 4) for value in row] for row in places.tolist()],
+                    "pairs": [[words.index(one), words.index(other)] for one, other in pairs],
+                    "share": round(sum(share), 4),
+                }
+            )
+            asked += [word for word, _ in spread(pairs, ASKED)]
+        near = {word: neighbours(self.model, vocabulary, word, size) for word in asked}
+        return {"kind": "words", "maps": maps, "neighbours": near}
 
 
 def missing(questions: list[tuple[str, ...]], vocabulary: Vocabulary) -> str:
