@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from nnarena.results.folder import EXHIBIT
 
-WIDTH, HEIGHT, EDGE, RIGHT = 420, 300, 12, 66  # of a map; room at its right for the words
+WIDTH, HEIGHT, SIDE, EDGE = 440, 300, 72, 12  # of a map; room at its sides for the words
 COLORS = 10  # as many as the style sheet has
+LEFT = ' text-anchor="end"'
 LINE, LETTER = 11.0, 5.8  # pixels that a line of text is high, and a letter is wide
 
 
@@ -58,9 +59,10 @@ def _map(content: dict[str, Any], color: int) -> str:
         f"<title>{escape(word)}</title></circle>"
         for number, (word, (x, y)) in enumerate(zip(words, places, strict=True))
     )
+    away = {end: places[end][0] < places[other][0] for pair in content["pairs"] for end, other in (pair, pair[::-1])}
     texts = "".join(
-        f'<text x="{places[number][0] + 5:.1f}" y="{places[number][1] + 3.5:.1f}">{escape(words[number])}</text>'
-        for number in _readable(words, places)
+        f'<text x="{x:.1f}" y="{y + 3.5:.1f}"{LEFT if left else ""}>{escape(word)}</text>'
+        for word, x, y, left in _readable(words, places, away)
     )
     name = escape(str(content["group"]))
     return (
@@ -72,22 +74,26 @@ def _map(content: dict[str, Any], color: int) -> str:
 def _scaled(places: list[list[float]]) -> list[tuple[float, float]]:
     """In pixels, both axes by the same factor, the middle in the middle."""
     xs, ys = ([float(place[axis]) for place in places] for axis in (0, 1))
-    span = max((max(xs) - min(xs)) / (WIDTH - EDGE - RIGHT), (max(ys) - min(ys)) / (HEIGHT - 2 * EDGE), 1e-9)
+    span = max((max(xs) - min(xs)) / (WIDTH - 2 * SIDE), (max(ys) - min(ys)) / (HEIGHT - 2 * EDGE), 1e-9)
     middle_x, middle_y = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
-    left = (WIDTH + EDGE - RIGHT) / 2
-    return [((x - middle_x) / span + left, (middle_y - y) / span + HEIGHT / 2) for x, y in zip(xs, ys, strict=True)]
+    return [((x - middle_x) / span + WIDTH / 2, (middle_y - y) / span + HEIGHT / 2) for x, y in zip(xs, ys, strict=True)]
 
 
-def _readable(words: list[str], places: list[tuple[float, float]]) -> list[int]:
-    """Whose names can be written without covering another's; the others are told by their dots."""
+def _readable(
+    words: list[str], places: list[tuple[float, float]], away: dict[int, bool]
+) -> Iterator[tuple[str, float, float, bool]]:
+    """Names that cover no other, where they are written, and whether to the left of it, away from the line.
+
+    The others are told by their dots.
+    """
     taken: list[tuple[float, float, float]] = []
-    chosen = []
     for number, (word, (x, y)) in enumerate(zip(words, places, strict=True)):
-        end = x + 8 + LETTER * len(word)
-        if all(end < left or x > right or abs(y - height) >= LINE for left, right, height in taken):
-            taken.append((x, end, y))
-            chosen.append(number)
-    return chosen
+        left = away.get(number, False)
+        start, width = (x - 6 if left else x + 6), LETTER * len(word)
+        low, high = (start - width, start) if left else (start, start + width)
+        if all(high < first or low > last or abs(y - height) >= LINE for first, last, height in taken):
+            taken.append((low, high, y))
+            yield word, start, y, left
 
 
 def _neighbours(content: dict[str, list[tuple[str, float]]]) -> str:
