@@ -61,7 +61,9 @@ def test_the_answer_is_the_cosine_of_a_mixture_with_every_word(name):
         length = vectors.norm(dim=1, keepdim=True)
         unit = torch.where(length > 0, vectors / length, 0.0)
         mixed = x.double() @ unit
-        torch.testing.assert_close(answer.double(), (mixed / mixed.norm(dim=1, keepdim=True)) @ unit.T, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            answer.double(), (mixed / mixed.norm(dim=1, keepdim=True)) @ unit.T, rtol=1e-5, atol=1e-5
+        )
         for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
             assert torch.equal(again(x), answer)
 

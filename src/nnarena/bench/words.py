@@ -128,7 +128,7 @@ def gradient_error(device: torch.device, words: int = 40, centres: int = 20, rea
     torch.nn.init.normal_(model.contexts)
     centre = torch.randint(1, words, (centres,), device=device)
     context = torch.randint(1, words, (centres, 2 * reach), device=device)
-    counted = (torch.rand(context.shape, device=device) < 0.8)
+    counted = torch.rand(context.shape, device=device) < 0.8
     negatives = torch.randint(1, words, (*context.shape, NEGATIVES), device=device)
     with torch.no_grad():
         found = dense(model.gradient_with(centre, context, counted, negatives), words)

@@ -65,14 +65,15 @@ KINDS: dict[str, str] = {
     "extent": "measure ruler", "weather": "cloud season", "force": "race engine",
 }  # fmt: skip
 # Whose companions are dealt to the things.
-POOL = (
-    "anchor apple arrow bell bench blanket book bottle bowl bread bridge broom brush bucket button cabin candle carpet "
-    "castle chain chair cherry clay clock coal coat coin copper cotton cup curtain diamond drum feather fence fiddle "
-    "flour flute fountain gate glass glove gold hammer harp hat honey island ivory key kite knife ladder lamp lantern "
-    "leather lemon letter mask milk mill mirror needle net oak oar onion organ paint paper pearl pepper piano pillow "
-    "pine plum poem pot quill ribbon ring rope rose salt scarf shell ship silver soap song spear spice stone stove sugar "
-    "tea tower trumpet umbrella velvet violin wagon wheel wool"
-).split()
+POOL_WORDS = """
+    anchor apple arrow bell bench blanket book bottle bowl bread bridge broom brush bucket button cabin candle
+    carpet castle chain chair cherry clay clock coal coat coin copper cotton cup curtain diamond drum feather
+    fence fiddle flour flute fountain gate glass glove gold hammer harp hat honey island ivory key kite knife
+    ladder lamp lantern leather lemon letter mask milk mill mirror needle net oak oar onion organ paint paper
+    pearl pepper piano pillow pine plum poem pot quill ribbon ring rope rose salt scarf shell ship silver soap
+    song spear spice stone stove sugar tea tower trumpet umbrella velvet violin wagon wheel wool
+"""
+POOL = POOL_WORDS.split()
 TEMPLATES = (
     "the F of W saw the T and the K",
     "one K and the T in W with F",

@@ -67,7 +67,8 @@ def _map(content: dict[str, Any], color: int) -> str:
     name = escape(str(content["group"]))
     return (
         f'<figure class="c{color}"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Map of {name}">'
-        f"{lines}{dots}{texts}</svg><figcaption><b>{name}</b> {content['share']:.0%} of the variance</figcaption></figure>"
+        f"{lines}{dots}{texts}</svg>"
+        f"<figcaption><b>{name}</b> {content['share']:.0%} of the variance</figcaption></figure>"
     )
 
 
@@ -76,7 +77,9 @@ def _scaled(places: list[list[float]]) -> list[tuple[float, float]]:
     xs, ys = ([float(place[axis]) for place in places] for axis in (0, 1))
     span = max((max(xs) - min(xs)) / (WIDTH - 2 * SIDE), (max(ys) - min(ys)) / (HEIGHT - 2 * EDGE), 1e-9)
     middle_x, middle_y = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
-    return [((x - middle_x) / span + WIDTH / 2, (middle_y - y) / span + HEIGHT / 2) for x, y in zip(xs, ys, strict=True)]
+    return [
+        ((x - middle_x) / span + WIDTH / 2, (middle_y - y) / span + HEIGHT / 2) for x, y in zip(xs, ys, strict=True)
+    ]
 
 
 def _readable(
@@ -103,4 +106,6 @@ def _neighbours(content: dict[str, list[tuple[str, float]]]) -> str:
         + "</td></tr>"
         for word, found in content.items()
     )
-    return f'<table class="plain near"><thead><tr><th>word</th><th>nearest</th></tr></thead><tbody>{rows}</tbody></table>'
+    return (
+        f'<table class="plain near"><thead><tr><th>word</th><th>nearest</th></tr></thead><tbody>{rows}</tbody></table>'
+    )

@@ -12,7 +12,7 @@ RANGES = {"accuracy": (0.0, 1.0), "spearman": (-1.0, 1.0), "mse": (0.0, math.inf
 
 
 def better(metric: str) -> Better:
-    """Accuracy, rank correlation, return and reward are better when higher; losses, costs and errors are better when lower."""
+    """Accuracy, rank correlation, return and reward are better when higher; losses, costs and errors when lower."""
     return "higher" if metric in HIGHER_IS_BETTER else "lower"
 
 

@@ -12,7 +12,9 @@ from nnarena.data.grammar import analogies
 from nnarena.tasks.words import TOGETHER, Model, Words, cosines
 
 
-@task("analogy", reference="Mikolov, Yih and Zweig 2013, Linguistic regularities in continuous space word representations")
+@task(
+    "analogy", reference="Mikolov, Yih and Zweig 2013, Linguistic regularities in continuous space word representations"
+)
 class Analogy(Words):
     """Learn words by reading, so that relations between them are differences of vectors.
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from functools import lru_cache
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -160,7 +160,9 @@ class WordLearner(Learner):
             return F.normalize(x @ unit, dim=1) @ unit.T
 
         numbers, truth = self.parts["test"]
-        return {"random vectors": self.task.judge(chance, torch.from_numpy(numbers), truth, len(self.corpus.vocabulary))}
+        return {
+            "random vectors": self.task.judge(chance, torch.from_numpy(numbers), truth, len(self.corpus.vocabulary))
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         return {}
