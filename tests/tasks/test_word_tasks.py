@@ -21,11 +21,12 @@ CPU = torch.device("cpu")
 TASKS = [WordSimilarity, Analogy]
 
 
-def make_learner(task: Words, model: str = "ppmi", seed: int = 1, **options) -> WordLearner:
+def make_learner(task: Words, model: str = "ppmi", seed: int = 1, device: torch.device = CPU) -> WordLearner:
     component = catalogue("model")[model]
     torch.manual_seed(0)
-    net = component.load()(task.spec, **component.resolve(options))
-    learner = task.learner(net, torch.optim.SGD(net.parameters(), 0.025), Means(seed, CPU, 128, lambda params: None))
+    net = component.load()(task.spec, **component.resolve({})).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), 0.025)
+    learner = task.learner(net, optimizer, Means(seed, device, 128, lambda params: optimizer))
     assert isinstance(learner, WordLearner)
     return learner
 
@@ -175,3 +176,19 @@ def test_text8_and_its_questions_are_read_from_files_at_hand(tmp_path, monkeypat
         assert np.isfinite(list(learner.examine("test").values())).all()
         groups = [one["group"] for one in learner.exhibit()["maps"]]
         assert groups == (["capitals", "family"] if task is Analogy else ["pairs"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("model", ["one_hot", "cooccurrence", "ppmi", "tf_idf", "lsa", "word2vec", "word2vec_softmax"])
+def test_a_gpu_does_the_same(task, model):
+    here = make_learner(task(tokens=6000), model)
+    there = make_learner(task(tokens=6000), model, device=torch.device("cuda"))
+    for learner in (here, there):
+        torch.manual_seed(0)
+        assert np.isfinite(learner.practise(lambda: None)["loss"])
+    if here.finished:
+        for part in ("validation", "test"):
+            assert there.examine(part) == pytest.approx(here.examine(part), abs=0.02)
+    assert np.isfinite(list(there.examine("test").values())).all()
+    assert [one["words"] for one in there.exhibit()["maps"]] == [one["words"] for one in here.exhibit()["maps"]]
