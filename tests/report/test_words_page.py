@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nnarena.report.page import build_page
 from nnarena.report.words import HEIGHT, WIDTH, read_words, words_html
+from nnarena.results.store import Store
 
 MAP = {
     "group": "capi<tals",
@@ -60,3 +62,15 @@ def test_what_cannot_be_read_is_not_shown(tmp_path: Path, content: str):
 def test_what_can_be_read_is(tmp_path: Path):
     (tmp_path / "exhibit.json").write_text(json.dumps(SHOWN))
     assert read_words(tmp_path) == json.loads(json.dumps(SHOWN))
+
+
+def test_the_page_shows_it_below_the_board_of_its_task(arena: Store):
+    assert 'class="words"' not in build_page(arena)
+    folders = [folder for folder in arena.folders() if folder.is_done and folder.result()["status"] == "done"]
+    for folder in folders[:3]:
+        (folder.path / "exhibit.json").write_text(json.dumps(SHOWN))
+    task, models = folders[0].result()["task"], {folder.result()["model"] for folder in folders[:3]}
+    page = build_page(arena)
+    section = page[page.index('<section class="words">') :]
+    assert section.index(f"{task}: what they learned") > 0 and page.count('<section class="words">') == 1
+    assert section.count("<summary>") == len(models)
