@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,6 +50,7 @@ class Learner(ABC):
     steps: int
     taken: int
     optimizers: dict[str, Optimizer]
+    finished: bool = False  # whether further epochs would teach nothing new; asked after an epoch
 
     @abstractmethod
     def practise(self, go_on: Work) -> dict[str, float]:
@@ -75,6 +77,10 @@ class Learner(ABC):
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """What one gets on the test without a model."""
+        return {}
+
+    def exhibit(self) -> dict[str, Any]:
+        """What a report may draw of the trained model, as JSON; nothing if there is nothing to see."""
         return {}
 
     def renew(self) -> None:  # noqa: B027

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
+from nnarena.core.files import finite, write_json
 from nnarena.core.learner import Learner, Means, Work
 from nnarena.core.spec import Samples
 from nnarena.core.task import Task
@@ -32,7 +33,7 @@ from nnarena.engine.splits import Split
 from nnarena.engine.step import State, multiply_in
 from nnarena.engine.tensors import save
 from nnarena.engine.trainer import OutOfTime, Trainer
-from nnarena.results.folder import CHECKPOINT, MODEL
+from nnarena.results.folder import CHECKPOINT, EXHIBIT, MODEL
 
 RECORDS = 10  # last epochs over which the result describes the training
 NOTHING = np.empty(0, np.int64)
@@ -116,6 +117,10 @@ class Practitioner(Member):
     def order(self) -> Tensor:
         return torch.empty(0)  # of no samples
 
+    def see(self, loss: float, state: State) -> None:
+        super().see(loss, state)
+        self.schedule.finished |= self.learner.finished
+
     def set_pace(self) -> None:
         super().set_pace()
         if self.schedule.factor != 1:
@@ -143,6 +148,9 @@ class Practitioner(Member):
                 tensor.copy_(self.best[name])
             for part in ("validation", "test"):
                 result[part] = self.learner.examine(part)
+            exhibit = self.learner.exhibit()
+            if exhibit:
+                write_json(self.folder.path / EXHIBIT, finite(exhibit))
         result["baselines"] = self.learner.baselines()
 
     def finish(self) -> None:

@@ -6,6 +6,7 @@ from nnarena.nn.attention_wise_net import AttentionWiseNet
 from nnarena.nn.bidirectional import Bidirectional
 from nnarena.nn.control_vgg import ControlNet
 from nnarena.nn.conv1d import ConvNet1d
+from nnarena.nn.cooccurrence import Cooccurrence
 from nnarena.nn.ct_gru import CTGRU
 from nnarena.nn.ct_rnn import CTRNN
 from nnarena.nn.dnc import DNC
@@ -14,11 +15,14 @@ from nnarena.nn.exp_unitary_rnn import ExpUnitaryRNN
 from nnarena.nn.gru import GRU
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.jordan import Jordan
+from nnarena.nn.lsa import LSA, TfIdf
 from nnarena.nn.lstm import LSTM
 from nnarena.nn.ltc import LTC
 from nnarena.nn.memory_cell import MemoryCell
 from nnarena.nn.memory_transformer import MemoryAugmentedTransformer
 from nnarena.nn.ode_lstm import ODELSTM
+from nnarena.nn.one_hot import OneHot
+from nnarena.nn.ppmi import PPMI
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.recurrent_attention import RecurrentAttentionTransformer, RecurrentAugmentedTransformer
 from nnarena.nn.stacked import Stacked
@@ -26,16 +30,20 @@ from nnarena.nn.transformer import Transformer
 from nnarena.nn.unitary_ncp import UnitaryNCP
 from nnarena.nn.unitary_rnn import UnitaryRNN
 from nnarena.nn.wirings import NCP, AutoNCP, FullyConnected, Random, Wiring
+from nnarena.nn.word2vec import FullSoftmax, NegativeSampling, SkipGram
+from nnarena.nn.words import WordVectors
 
 __all__ = [
     "CTGRU",
     "CTRNN",
     "DNC",
     "GRU",
+    "LSA",
     "LSTM",
     "LTC",
     "NCP",
     "ODELSTM",
+    "PPMI",
     "AttentionSplit",
     "AttentionWise1d",
     "AttentionWise2d",
@@ -44,20 +52,27 @@ __all__ = [
     "Bidirectional",
     "ControlNet",
     "ConvNet1d",
+    "Cooccurrence",
     "Elman",
     "ExpUnitaryRNN",
+    "FullSoftmax",
     "FullyConnected",
     "Jordan",
     "MemoryAugmentedTransformer",
     "MemoryCell",
+    "NegativeSampling",
+    "OneHot",
     "Random",
     "Recurrent",
     "RecurrentAttentionTransformer",
     "RecurrentAugmentedTransformer",
     "SequenceModel",
+    "SkipGram",
     "Stacked",
+    "TfIdf",
     "Transformer",
     "UnitaryNCP",
     "UnitaryRNN",
     "Wiring",
+    "WordVectors",
 ]

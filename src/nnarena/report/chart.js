@@ -40,7 +40,7 @@ function shortNumber(value) {
 }
 
 const AXES = { steps: "steps of the environment", epoch: "epochs", seconds: "seconds" };
-const HIGHER_IS_BETTER = /accuracy$|exact_match$|return$|reward_per_step$/;
+const HIGHER_IS_BETTER = /accuracy$|exact_match$|spearman$|return$|reward_per_step$/;
 
 function quantityName(key) {
   if (key === "loss") return "training loss";

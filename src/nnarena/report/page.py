@@ -24,8 +24,9 @@ from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
 from nnarena.report.looked import looked_html
 from nnarena.report.published import NOT_COMPARABLE, TRAINING
-from nnarena.report.ranking import ABOUT_COLLAPSED, WATCHED, boards
+from nnarena.report.ranking import ABOUT_COLLAPSED, WATCHED, Board, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
+from nnarena.report.words import read_words, words_html
 from nnarena.results.folder import RESULT
 from nnarena.results.store import TRIALS, Store
 from nnarena.stats.metrics import better
@@ -66,7 +67,8 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
     place = {cell: number for number, cell in enumerate(competitors(summary))}
     seeds = {(line["task"], *line["competitor"]): line["values"] for line in data.pop("seeds")}
     sections = [
-        board_html(number, board, place, seeds, summary["exclusive_timing"]) for number, board in enumerate(found)
+        board_html(number, board, place, seeds, summary["exclusive_timing"]) + _words(store, table, summary, board)
+        for number, board in enumerate(found)
     ]
     looked = looked_html(store, table)
     links = [(f"task-{number}", board.task) for number, board in enumerate(found)]
@@ -136,6 +138,20 @@ def _data(store: Store, table: pl.DataFrame, summary: dict[str, Any], budget: in
 def _competitor_name(summary: dict[str, Any], cell: tuple[str, str]) -> str:
     several = len({row["optimizer"] for row in summary["rows"]}) > 1
     return " · ".join(cell) if several else cell[0]
+
+
+def _words(store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Board) -> str:
+    """What competitors on words have learned, the best first, each by its first trial that shows it."""
+    trials = [trial for trial in table.iter_rows(named=True) if trial["task"] == board.task]
+    shown = []
+    for row in (line.row for line in board.lines if not line.is_baseline):
+        for trial in sorted(trials, key=lambda trial: trial["seed"]):
+            if (trial["model"], trial["optimizer"]) == (row["model"], row["optimizer"]):
+                content = read_words(store.folder / TRIALS / trial["path"])
+                if content:
+                    shown.append((_competitor_name(summary, (row["model"], row["optimizer"])), trial["seed"], content))
+                    break
+    return words_html(board.task, shown)
 
 
 def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 trial.json      request, status, seeds, versions, device
 curve.jsonl     one line an epoch, appended live
+exhibit.json    what a report may draw of the trained model, where its task has something to show
 result.json     written last, by an atomic rename: its presence means done
 look.json       what `nnarena look` saw, if it was asked, and look.html, the same as a page
 attention.json  what a model with attention looked at on a few test samples, where there is something to show
@@ -22,7 +23,7 @@ from nnarena.core.trial import Trial
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
 MODEL, CHECKPOINT, TRACEBACK = "model.safetensors", "checkpoint.safetensors", "traceback.txt"
 LOOK, LOOK_PAGE = "look.json", "look.html"
-ATTENTION = "attention.json"
+ATTENTION, EXHIBIT = "attention.json", "exhibit.json"
 
 
 def new_result(trial: Trial, *, exclusive: bool) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class TrialFolder:
 
     def forget(self) -> None:
         """Make the trial one that has not been done, so that it runs from its beginning."""
-        for name in (RESULT, CHECKPOINT, MODEL, CURVE, TRACEBACK, LOOK, LOOK_PAGE):
+        for name in (RESULT, CHECKPOINT, MODEL, CURVE, TRACEBACK, LOOK, LOOK_PAGE, ATTENTION, EXHIBIT):
             (self.path / name).unlink(missing_ok=True)
 
     def curve(self) -> list[dict[str, Any]]:

@@ -7,13 +7,15 @@ from typing import Literal
 
 Better = Literal["higher", "lower"]
 
-HIGHER_IS_BETTER = frozenset({"accuracy", "token_accuracy", "exact_match", "return", "training.reward_per_step"})
+HIGHER_IS_BETTER = frozenset(
+    {"accuracy", "token_accuracy", "exact_match", "return", "spearman", "training.reward_per_step"}
+)
 SHARES = dict.fromkeys(("accuracy", "token_accuracy", "exact_match"), (0.0, 1.0))
-RANGES = SHARES | {"mse": (0.0, math.inf), "cross_entropy": (0.0, math.inf)}
+RANGES = SHARES | {"spearman": (-1.0, 1.0), "mse": (0.0, math.inf), "cross_entropy": (0.0, math.inf)}
 
 
 def better(metric: str) -> Better:
-    """Accuracies, return and reward are better when higher; losses, costs and errors are better when lower."""
+    """Accuracies, rank correlation, return and reward are better when higher; losses, costs and errors when lower."""
     return "higher" if metric in HIGHER_IS_BETTER else "lower"
 
 

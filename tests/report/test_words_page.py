@@ -1,0 +1,76 @@
+"""Maps and neighbours in the report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from nnarena.report.page import build_page
+from nnarena.report.words import HEIGHT, WIDTH, read_words, words_html
+from nnarena.results.store import Store
+
+MAP = {
+    "group": "capi<tals",
+    "words": ["france", "paris", "italy", "<rome>"],
+    "places": [[0.0, 0.0], [1.0, 0.1], [0.0, 1.0], [1.0, 1.1]],
+    "pairs": [[0, 1], [2, 3]],
+    "share": 0.5,
+}
+SHOWN = {"kind": "words", "maps": [MAP], "neighbours": {"france": [["paris", 0.9], ["it&aly", 0.5]]}}
+
+
+def test_a_map_has_every_word_and_pair_inside_of_it():
+    html = words_html("analogy", [("ppmi", 0, SHOWN), ("lsa", 1, SHOWN)])
+    assert html.count("<details open>") == 1 and html.count("<details") == 2
+    assert html.count("<line") == 4 and html.count("<circle") == 8 and html.count('class="second"') == 4
+    assert "&lt;rome&gt;" in html and "<rome>" not in html and "capi&lt;tals" in html and "it&amp;aly" in html
+    assert "50% of the variance" in html and 'title="cosine 0.90"' in html
+    places = [(float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', html)]
+    assert all(0 < x < WIDTH and 0 < y < HEIGHT for x, y in places)
+    (x1, y1), (x2, y2), (x3, y3), (x4, y4) = places[:4]
+    assert (x2 - x1, y2 - y1) == pytest.approx((x4 - x3, y4 - y3), abs=0.11)  # lines that are alike stay so
+    assert y3 < y1  # up is up
+    assert words_html("analogy", []) == ""
+
+
+def test_words_at_one_place_are_written_once():
+    same = MAP | {"places": [[0.0, 0.0]] * 4}
+    html = words_html("t", [("m", 0, SHOWN | {"maps": [same]})])
+    assert html.count("<circle") == 4 and html.count("<text") == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        json.dumps({"kind": "faces"}),
+        json.dumps(SHOWN | {"maps": [MAP | {"pairs": [[0, 9]]}]}),
+        json.dumps(SHOWN | {"maps": [MAP | {"places": [[0.0, 0.0]]}]}),
+        json.dumps(SHOWN | {"neighbours": [1]}),
+    ],
+)
+def test_what_cannot_be_read_is_not_shown(tmp_path: Path, content: str):
+    assert read_words(tmp_path) is None
+    (tmp_path / "exhibit.json").write_text(content)
+    assert read_words(tmp_path) is None
+
+
+def test_what_can_be_read_is(tmp_path: Path):
+    (tmp_path / "exhibit.json").write_text(json.dumps(SHOWN))
+    assert read_words(tmp_path) == json.loads(json.dumps(SHOWN))
+
+
+def test_the_page_shows_it_below_the_board_of_its_task(arena: Store):
+    assert 'class="words"' not in build_page(arena)
+    folders = [folder for folder in arena.folders() if folder.is_done and folder.result()["status"] == "done"]
+    for folder in folders[:3]:
+        (folder.path / "exhibit.json").write_text(json.dumps(SHOWN))
+    task, models = folders[0].result()["task"], {folder.result()["model"] for folder in folders[:3]}
+    page = build_page(arena)
+    section = page[page.index('<section class="words">') :]
+    assert section.index(f"{task}: what they learned") > 0 and page.count('<section class="words">') == 1
+    assert section.count("<summary>") == len(models)
