@@ -332,9 +332,9 @@ def pixels(spec):
 class Exact(nn.Module):
     """A built-in network for images in float64, where rounding is next to nothing."""
 
-    def __init__(self, spec, net: str = "resnet18") -> None:
+    def __init__(self, spec, net: str = "resnet18", dropout: float = -1.0) -> None:
         super().__init__()
-        self.net = find("model", net).load()(spec).double()
+        self.net = find("model", net).load()(spec, **({} if dropout < 0 else {"dropout": dropout})).double()
 
     def forward(self, x):
         return self.net(x.double())
