@@ -101,11 +101,22 @@ def run(
 
 
 def build(model: str, *, task: str, **options: Any) -> nn.Module:
-    """A competitor as it would enter a task, with its published configuration and the `options` given."""
+    """A competitor as it would enter a task, with its published configuration and the `options` given.
+
+    `init="he"` gives it other start values; they come from torch's random numbers, as its own do.
+    """
     choice = parse_choice(model)[0]
     component, resolved = check("model", Choice(choice.ref, {**choice.options, **options}))
     task_component, task_options = check("task", parse_choice(task)[0])
-    return component.load()(task_component.load()(**task_options).spec, **resolved)
+    built = component.load()(task_component.load()(**task_options).spec, **component.own(resolved))
+    init = component.common(resolved).get("init")
+    if init is not None:
+        import torch
+
+        from nnarena.engine.start import set_start
+
+        set_start(built, init, int(torch.randint(2**62, ())))
+    return built
 
 
 def make_study(

@@ -16,7 +16,7 @@ from nnarena.core.components import LR_OF, Component, catalogue, check, find, le
 from nnarena.core.errors import ArenaError, BadOption, UnknownName
 from nnarena.core.options import parse_choice
 
-KINDS = ("model", "task", "optimizer")
+KINDS = ("model", "task", "optimizer", "initialiser")
 ALL = [component for kind in KINDS for component in catalogue(kind).values()]
 
 
@@ -34,7 +34,9 @@ def test_the_source_text_says_what_the_signature_says(component):
     assert component.doc == inspect.getdoc(target)
     arguments = list(inspect.signature(target).parameters.values())
     positional = [argument.name for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
-    assert positional == {"model": ["spec"], "task": [], "optimizer": ["params"]}[component.kind]
+    takes = {"model": ["spec"], "task": [], "optimizer": ["params"]}
+    takes["initialiser"] = ["weight", "inputs", "outputs", "generator"]
+    assert positional == takes[component.kind]
     declared = [argument for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
     own = [option for option in component.options if option != LR_OF]
     assert (LR_OF in component.options) is (component.kind == "optimizer")

@@ -58,6 +58,12 @@ def test_every_option_is_part_of_the_identity_and_an_explicit_default_is_not(kin
 def changed_setting(name: str) -> dict[str, Value]:
     """Another value of a setting, and what it needs beside it."""
     default = getattr(PUBLISHED, name)
+    if name == "init":
+        return {"init": "he"}
+    if name == "lr_decay":
+        return {"schedule": "exponential", "lr_decay": 0.5}
+    if name == "warmup":
+        return {"warmup": 3}
     if name in ("schedule", "milestones"):
         return {"schedule": "steps", "milestones": (81, 122)}
     if isinstance(default, (str, bool)):

@@ -6,6 +6,8 @@ import json
 import math
 
 import pytest
+import torch
+from engine_helpers import Stop, assert_same, bits, curve, make, run, run_together
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +88,7 @@ def test_it_does_what_keras_does_also_when_it_is_put_aside_and_taken_up(losses, 
         plateau.on_epoch_end(loss)
         checkpoint.on_epoch_end(loss, epoch)
         schedule.see(loss)
-        lr = lr * protocol.plateau_factor if schedule.reduce else lr
+        lr = lr * schedule.factor
         assert lr == plateau.lr
         assert (schedule.best_epoch, schedule.best_loss) == (checkpoint.epoch, checkpoint.best)
         assert schedule.improved == (checkpoint.epoch == epoch)
@@ -108,7 +110,7 @@ def test_no_progress_at_all_ends_after_one_and_five_epochs_with_two_reductions()
     schedule, reductions = Schedule(Protocol()), []
     while not schedule.finished:
         schedule.see(1.0)
-        reductions.append(schedule.reduce)
+        reductions.append(schedule.factor < 1)
     assert reductions == [False, False, True, False, True, False]
     assert schedule.best_epoch == 1
 
@@ -149,8 +151,7 @@ def test_milestones_are_those_of_torch(milestones, factor, losses):
     lr = 0.3
     for loss in losses:
         schedule.see(loss)
-        if schedule.reduce:
-            lr *= schedule.factor
+        lr *= schedule.factor
         optimizer.step()
         theirs.step()
         assert lr == pytest.approx(theirs.get_last_lr()[0], rel=1e-12)
@@ -163,3 +164,74 @@ def test_the_last_epoch_counts_where_none_is_chosen():
         schedule.see(loss)
         assert schedule.improved and schedule.best_epoch == epoch
     assert schedule.finished
+
+
+# -------------------------------------------------------------------- schedules that change after every epoch
+
+
+def rates(epochs=8, **settings):
+    """The learning rate of every epoch, as members apply it."""
+    schedule = Schedule(Protocol.of({"epochs": epochs, "stop_patience": epochs} | settings))
+    lr = schedule.factor
+    found = []
+    for epoch in range(epochs):
+        found.append(lr)
+        schedule.see(1.0 / (epoch + 1))
+        lr *= schedule.factor
+    return found
+
+
+def test_exponential_cosine_and_warm_up_are_torchs():
+    torch_schedulers = torch.optim.lr_scheduler
+
+    def theirs(make, epochs=8):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 1.0)
+        scheduler = make(optimizer)
+        found = []
+        for _ in range(epochs):
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return found
+
+    assert rates(schedule="exponential", lr_decay=0.8) == pytest.approx(
+        theirs(lambda optimizer: torch_schedulers.ExponentialLR(optimizer, 0.8))
+    )
+    assert rates(schedule="cosine") == pytest.approx(
+        theirs(lambda optimizer: torch_schedulers.CosineAnnealingLR(optimizer, 8))
+    )
+    assert rates(warmup=3) == pytest.approx(theirs(lambda optimizer: torch_schedulers.LinearLR(optimizer, 1 / 4, 1, 3)))
+
+
+def test_what_follows_a_warm_up_counts_from_its_end():
+    assert rates(schedule="exponential", lr_decay=0.5, warmup=1, epochs=4) == pytest.approx([0.5, 1, 0.5, 0.25])
+    assert rates(schedule="cosine", warmup=2, epochs=4) == pytest.approx([1 / 3, 2 / 3, 1, 0.5])
+
+
+def test_without_these_the_rate_stays_exactly():
+    assert rates() == [1.0] * 8
+
+
+SMOOTH = [
+    {"schedule": "cosine"},
+    {"schedule": "exponential", "lr_decay": 0.6, "warmup": 2},
+    {"warmup": 2, "plateau_patience": 1, "min_delta": 0.02},
+]
+
+
+@pytest.mark.parametrize("settings", SMOOTH)
+def test_trials_follow_it_together_alone_and_continued(settings, tmp_path):
+    trials = [make(":Small", seed=seed, epochs=5, optimizer="momentum", **settings) for seed in range(2)]
+    run_together(trials, tmp_path / "one")
+    for place, trial in enumerate(trials):
+        run(trial, tmp_path / "each" / str(place))
+        assert_same(tmp_path / "each" / str(place), tmp_path / "one" / str(place))
+    with pytest.raises(Stop):
+        run(trials[0], tmp_path / "parts", stop_after=2)
+    run(trials[0], tmp_path / "parts")
+    assert bits(tmp_path / "parts") == bits(tmp_path / "each" / "0")
+    found = [line["lr"] for line in curve(tmp_path / "parts")]
+    if "min_delta" not in settings:
+        assert found == pytest.approx([0.01 * rate for rate in rates(5, **settings)])
+    else:
+        assert found[:3] == pytest.approx([0.01 / 3, 0.02 / 3, 0.01]) or min(found[1:]) < found[0]

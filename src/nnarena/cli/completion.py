@@ -49,6 +49,6 @@ def complete_studies(context: click.Context, parameter: click.Parameter, incompl
 
 
 def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    kinds: tuple[Kind, ...] = ("model", "task", "optimizer")
+    kinds: tuple[Kind, ...] = ("model", "task", "optimizer", "initialiser")
     names = [name for kind in kinds for name in catalogue(kind)] + list(built_in_studies())
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]

@@ -11,14 +11,14 @@ from nnarena.core.components import ROOMS, catalogue
 from nnarena.core.options import render
 from nnarena.core.study import built_in_studies, find_study
 
-KINDS = ["models", "tasks", "optimizers", "studies", "data"]
+KINDS = ["models", "tasks", "optimizers", "initialisers", "studies", "data"]
 
 
 @click.command("list")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def list_(kind: str | None, as_json: bool) -> None:
-    """Models, tasks, optimizers, studies and data sets."""
+    """Models, tasks, optimizers, initialisers, studies and data sets."""
     listed = {name: entries(name) for name in ([kind] if kind else KINDS)}
     if as_json:
         click.echo(json.dumps(listed[kind] if kind else listed, indent=1))

@@ -48,7 +48,9 @@ def find_any(name: str) -> tuple[Kind, Component]:
     ref = parse_choice(name)[0].ref
     known = [other for kind in ROOMS for other in catalogue(kind)]
     reasons = []
-    for kind in ("task", "optimizer", "model"):
+    for kind in ("task", "optimizer", "initialiser", "model"):
+        if kind == "initialiser" and ":" in ref:
+            continue
         try:
             return kind, find(kind, ref)
         except UnknownName:
@@ -64,7 +66,7 @@ def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[
         "name": component.name,
         "kind": kind,
         "doc": textwrap.dedent(component.doc.split("\nOptions:\n")[0]).strip(),
-        "options": [describe_option(option) for option in component.options],
+        "options": [describe_option(option) for option in component.takes],
         "reference": component.reference,
     }
     if kind == "model":
@@ -99,7 +101,7 @@ def parameters_per_task(component: Component, options: dict[str, Any]) -> dict[s
     counts: dict[str, int | str] = {}
     for name, task in catalogue("task").items():
         try:
-            model = component.load()(task.load()().spec, **options)
+            model = component.load()(task.load()().spec, **component.own(options))
             counts[name] = sum(param.numel() for param in model.parameters() if param.requires_grad)
         except Unfit as error:
             counts[name] = str(error)

@@ -1,4 +1,4 @@
-"""Models, tasks and optimizers by name.
+"""Models, tasks, optimizers and initialisers by name.
 
 A component is a function or a class in one file of its room, marked by a decorator:
 
@@ -24,17 +24,18 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
 from typing import Any, Literal, TypeVar
 
+from nnarena.core.common import COMMON, check_common
 from nnarena.core.errors import ArenaError, UnknownName
 from nnarena.core.options import Choice, Option, Value, resolve
 
-Kind = Literal["model", "task", "optimizer"]
-ROOMS: dict[Kind, str] = {"model": "nn", "task": "tasks", "optimizer": "optim"}
+Kind = Literal["model", "task", "optimizer", "initialiser"]
+ROOMS: dict[Kind, str] = {"model": "nn", "task": "tasks", "optimizer": "optim", "initialiser": "nn"}
 PACKAGE = Path(__file__).resolve().parents[1]
 LENT = "<python>"
 # What every optimizer takes.
@@ -47,7 +48,8 @@ class Component:
     """One entry: how it is called, what it says of itself, its options, and how to get at it.
 
     `fingerprint` is a hash of the source of a person's own component: when they change it, its trials are new ones.
-    `reads` is what a model takes, "sequences" or "images".
+    `reads` is what a model takes, "sequences" or "images"; `sets` which weights an initialiser is for, "all" or
+    "recurrent".
     """
 
     kind: Kind
@@ -58,6 +60,7 @@ class Component:
     options: tuple[Option, ...]
     reference: str = ""
     reads: str = "sequences"
+    sets: str = "all"
     fingerprint: str = ""
     target: Callable[..., Any] | None = None
 
@@ -65,8 +68,27 @@ class Component:
     def summary(self) -> str:
         return self.doc.strip().split("\n", 1)[0]
 
+    @property
+    def takes(self) -> tuple[Option, ...]:
+        """Its own options, and those that every component of its kind takes, unless it has one of that name itself."""
+        own = {option.name for option in self.options}
+        return (*self.options, *(option for option in COMMON[self.kind] if option.name not in own))
+
     def resolve(self, given: dict[str, Value]) -> dict[str, Value]:
-        return resolve(self.name, self.options, given)
+        """All its own options, and of the common ones those that are set."""
+        resolved = resolve(self.name, self.takes, given)
+        check_common(self.common(resolved))
+        return resolved
+
+    def common(self, options: Mapping[str, Value]) -> dict[str, Value]:
+        """Of resolved options those that are not its own: the engine does what they ask for."""
+        own = {option.name for option in self.options}
+        return {name: value for name, value in options.items() if name not in own}
+
+    def own(self, options: Mapping[str, Value]) -> dict[str, Value]:
+        """Of resolved options those that it is called with."""
+        common = self.common(options)
+        return {name: value for name, value in options.items() if name not in common}
 
     def load(self) -> Callable[..., Any]:
         """The function or class itself."""
@@ -93,6 +115,14 @@ def task(name: str, *, reference: str = "") -> Callable[[Marked], Marked]:
 
 def optimizer(name: str, *, reference: str = "") -> Callable[[Marked], Marked]:
     """Marks `f(params, *, options) -> torch.optim.Optimizer`."""
+    return _mark(name, reference)
+
+
+def initialiser(name: str, *, reference: str = "", sets: str = "all") -> Callable[[Marked], Marked]:
+    """Marks `f(weight, inputs, outputs, generator) -> None`, which fills a weight matrix in place.
+
+    It sets "all" matrices of a model, or only its "recurrent" ones.
+    """
     return _mark(name, reference)
 
 
@@ -127,10 +157,11 @@ def find(kind: Kind, ref: str) -> Component:
         if ref not in _lent:
             raise ArenaError(f"{ref[len(LENT) + 1 :]} was handed over as a Python object and is not in this process.")
         return _adopt(kind, _lent[ref])
-    if ":" in ref:
+    if ":" in ref and kind != "initialiser":
         return _adopt(kind, _import_own(kind, ref))
     if ref not in catalogue(kind):
-        hint = f"(`nnarena list {kind}s` shows all; your own is file.py:Name.)"
+        own = "" if kind == "initialiser" else "; your own is file.py:Name"
+        hint = f"(`nnarena list {kind}s` shows all{own}.)"
         raise UnknownName(kind, ref, catalogue(kind), hint)
     return catalogue(kind)[ref]
 
@@ -144,7 +175,7 @@ def check(kind: Kind, choice: Choice) -> tuple[Component, dict[str, Value]]:
 def tidy(kind: Kind, choice: Choice) -> Choice:
     """The choice with its options in their declared order and of their declared types: one thing, one spelling."""
     component, resolved = check(kind, choice)
-    said = (option.name for option in component.options if option.name in choice.options and option.name in resolved)
+    said = (option.name for option in component.takes if option.name in choice.options and option.name in resolved)
     return Choice(choice.ref, {name: resolved[name] for name in said})
 
 
@@ -170,6 +201,7 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
                     options=(*_source_options(node, module, doc), *((LR_OF,) if kind == "optimizer" else ())),
                     reference=keywords.get("reference", ""),
                     reads=keywords.get("reads", "sequences"),
+                    sets=keywords.get("sets", "all"),
                 )
 
 

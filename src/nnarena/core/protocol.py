@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Literal
 
+from nnarena.core.common import check_common
 from nnarena.core.components import option_docs
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, render, resolve
 
 # Settings that came after the first stores were made.
-LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision")
+LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "precision", "init")
+LATER += ("lr_decay", "warmup", "clip_norm", "clip_value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +33,18 @@ class Protocol:
         plateau_patience: epochs without progress after which the learning rate falls
         plateau_factor: what the learning rate is multiplied by on a plateau
         min_delta: how much lower the validation loss must be to count as progress
-        schedule: plateau lowers the learning rate where there is no progress, steps after the milestones
+        schedule: plateau lowers the learning rate where there is no progress, steps after the milestones; exponential
+            multiplies it by lr_decay after every epoch, cosine lets it fall to 0 along half a wave over all epochs
         milestones: epochs after which the learning rate falls, as in (81,122), with schedule=steps
         step_factor: what the learning rate is multiplied by at a milestone
+        lr_decay: what the learning rate is multiplied by after every epoch, with schedule=exponential
+        warmup: epochs over which the learning rate rises to its full value, in equal steps, before any schedule
+        clip_norm: how long the gradient of a model may be at most, all its tensors as one vector; none does not clip
+        clip_value: how far from 0 each number of the gradient may be at most; none does not clip
         select: which weights are tested, best by validation or last, those of the last epoch
         watch_test: record the test metrics of every epoch, by which nothing is chosen
         precision: float32, or on a GPU bf16 for products and convolutions, with weights and loss in float32
+        init: start values of the weight matrices of all models, as in he; none leaves them to the model
         timeout: seconds a trial may take; none has no limit
         threads: CPU threads a trial computes with
     """
@@ -51,16 +59,22 @@ class Protocol:
     plateau_patience: int = 2
     plateau_factor: float = 0.1
     min_delta: float = 1e-4
-    schedule: Literal["plateau", "steps"] = "plateau"
+    schedule: Literal["plateau", "steps", "exponential", "cosine"] = "plateau"
     milestones: tuple[int, ...] = ()
     step_factor: float = 0.1
+    lr_decay: float = 0.95
+    warmup: int = 0
+    clip_norm: float | None = None
+    clip_value: float | None = None
     select: Literal["best", "last"] = "best"
     watch_test: bool = False
     precision: Literal["float32", "bf16"] = "float32"
+    init: str | None = None
     timeout: float | None = None
     threads: int = 1
 
     def __post_init__(self) -> None:
+        check_common(vars(self))
         positive = (
             "epochs",
             "batch_size",
@@ -75,11 +89,15 @@ class Protocol:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise BadOption(f"{name} must be above 0, not {value}.")
-        for name in ("test_fraction", "validation_fraction", "plateau_factor", "step_factor"):
+        for name in ("test_fraction", "validation_fraction", "plateau_factor", "step_factor", "lr_decay"):
             if not 0 < getattr(self, name) < 1:
                 raise BadOption(f"{name} must lie between 0 and 1, not {getattr(self, name)}.")
         if self.test_fraction + self.validation_fraction >= 1:
             raise BadOption("test_fraction and validation_fraction leave nothing to train on.")
+        if not 0 <= self.warmup < self.epochs:
+            raise BadOption(f"warmup must be fewer epochs than all, which are {self.epochs}, not {self.warmup}.")
+        if self.lr_decay != 0.95 and self.schedule != "exponential":
+            raise BadOption("lr_decay belongs to schedule=exponential.")
         if not self.min_delta >= 0:
             raise BadOption(f"min_delta must not be negative, not {self.min_delta}.")
         if any(late <= early for early, late in pairwise((0, *self.milestones))):

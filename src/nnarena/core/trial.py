@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nnarena.core.common import check_common, common_names
 from nnarena.core.components import Component, Kind, check, tidy
 from nnarena.core.options import Choice, Value, parse_choice
 from nnarena.core.protocol import Protocol
@@ -62,6 +63,16 @@ class Trial:
         """A seed for one purpose, the same for every rival on this task with this seed."""
         return derive(self.study, self.name_of("task"), self.seed, *purpose)
 
+    def common(self, kind: Kind) -> dict[str, Value]:
+        """Of the options that every component of a kind takes, what is asked for: by its own word, or by the protocol.
+
+        Where a component has an option of the same name and another meaning, the protocol alone can ask.
+        """
+        component = self.components[kind]
+        own, said = {option.name for option in component.options}, component.common(self.options[kind])
+        values = {name: getattr(self.protocol, name) if name in own else said.get(name) for name in common_names(kind)}
+        return {name: value for name, value in values.items() if value is not None}
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "study": self.study,
@@ -76,19 +87,27 @@ class Trial:
 
 
 def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, protocol: Protocol, seed: int) -> Trial:
-    """A trial with every name and option checked. The protocol's samples and lr reach who has such an option."""
+    """A trial with every name and option checked.
+
+    The protocol's samples, lr and what else it says of all models and optimizers reach who has such an option.
+    """
     components: dict[str, Component] = {}
     options: dict[str, dict[str, Value]] = {}
     asked: dict[str, Choice] = {}
     names: dict[str, str] = {}
-    common = {"task": ("samples", protocol.samples), "optimizer": ("lr", protocol.lr)}
+    common: dict[str, dict[str, Value]] = {"task": {"samples": protocol.samples}, "optimizer": {"lr": protocol.lr}}
     for kind, choice in zip(KINDS, (task, model, optimizer), strict=True):
         component, resolved = check(kind, choice)
-        usual = {option.name: option.default for option in component.options}
-        setting, value = common.get(kind, ("", None))
-        if value is not None and setting in usual:
-            usual[setting] = value
-            resolved |= {} if setting in choice.options else {setting: value}
+        usual = {option.name: option.default for option in component.takes}
+        own = {option.name for option in component.options}
+        shared = common.get(kind, {}) | {
+            name: getattr(protocol, name) for name in common_names(kind) if name not in own
+        }
+        for setting, value in shared.items():
+            if value is not None and setting in usual:
+                usual[setting] = value
+                resolved |= {} if setting in choice.options else {setting: value}
+        check_common(component.common(resolved))
         components[kind], options[kind], asked[kind] = component, resolved, tidy(kind, choice)
         news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
         names[kind] = Choice(choice.ref, news).label

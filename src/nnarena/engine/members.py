@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from nnarena.core.errors import ArenaError, StoreError
 from nnarena.core.files import write_text
@@ -56,6 +57,7 @@ class Member:
         self.schedule = self.make_schedule()
         self.start_lrs: list[float] = [group["lr"] for group in self.ready.state.optimizer.param_groups]
         self.best = self._resume(log)
+        self.set_pace()
         curve = self.folder.keep_epochs(self.schedule.epoch)
         timeout = self.trial.protocol.timeout
         spent = sum(line["seconds"] for line in curve)
@@ -111,9 +113,17 @@ class Member:
         self.schedule.see(loss)
         if self.schedule.improved:
             self.best = {name: tensor.detach().clone() for name, tensor in state.weights().items()}
-        if self.schedule.reduce:
-            for group in state.optimizer.param_groups:
-                group["lr"] *= self.schedule.factor
+        self.set_pace()
+
+    def set_pace(self) -> None:
+        """Let the learning rates follow the schedule."""
+        if self.schedule.factor != 1:
+            for optimizer in self.all_optimizers():
+                for group in optimizer.param_groups:
+                    group["lr"] *= self.schedule.factor
+
+    def all_optimizers(self) -> list[Optimizer]:
+        return [self.ready.state.optimizer]
 
     def store(self, line: dict[str, Any]) -> None:
         """The epoch on the disk: from here on a crash costs nothing that came before."""

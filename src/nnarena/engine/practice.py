@@ -116,13 +116,13 @@ class Practitioner(Member):
     def order(self) -> Tensor:
         return torch.empty(0)  # of no samples
 
-    def see(self, loss: float, state: State) -> None:
-        super().see(loss, state)
-        if self.schedule.reduce:
-            for optimizer in self.learner.optimizers.values():
-                for group in optimizer.param_groups:
-                    group["lr"] *= self.schedule.factor
+    def set_pace(self) -> None:
+        super().set_pace()
+        if self.schedule.factor != 1:
             self.learner.renew()
+
+    def all_optimizers(self) -> list[Optimizer]:
+        return [*super().all_optimizers(), *self.learner.optimizers.values()]
 
     def store(self, line: dict[str, Any]) -> None:
         self.folder.append(line)

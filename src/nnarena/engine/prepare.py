@@ -19,7 +19,9 @@ from nnarena.core.spec import Samples
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.graph import make_recordable
+from nnarena.engine.hold import hold_back
 from nnarena.engine.splits import Split, split
+from nnarena.engine.start import set_start
 from nnarena.engine.step import Data, State, image_layout, multiply_in
 
 PARTS = ("train", "validation", "test")
@@ -80,11 +82,20 @@ def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:
     return State(params, fixed | buffers, make_optimizer(trial, params, device))
 
 
-def make_optimizer(trial: Trial, params: Mapping[str, Tensor], device: torch.device, **more: Value) -> Optimizer:
-    """The trial's optimizer of some tensors; `more` takes the place of its options."""
-    options = {**trial.options["optimizer"], **more}
+def make_optimizer(
+    trial: Trial, params: Mapping[str, Tensor], device: torch.device, population_dims: int = 0, **more: Value
+) -> Optimizer:
+    """The trial's optimizer of some tensors; `more` takes the place of its options.
+
+    So many first dimensions of the tensors count members as `population_dims` says.
+    """
+    component = trial.components["optimizer"]
+    options = {**component.own(trial.options["optimizer"]), **more}
     groups = with_own_rates(params, options.pop("lr_of", ""))
-    return make_recordable(trial.components["optimizer"].load()(groups, **options), device)
+    optimizer = make_recordable(component.load()(groups, **options), device)
+    if population_dims and hasattr(optimizer, "population_dims"):
+        optimizer.population_dims = population_dims  # type: ignore[attr-defined]
+    return hold_back(optimizer, trial.common("optimizer"), population_dims)
 
 
 def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
@@ -111,10 +122,15 @@ def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
 
 def build_model(trial: Trial, task: Task) -> nn.Module:
     """The competitor with its start values, which depend on the study, the task and the seed."""
+    component, options = trial.components["model"], trial.options["model"]
+    init = trial.common("model").get("init")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.axis("start"))
         try:
-            return trial.components["model"].load()(task.spec, **trial.options["model"])
+            model = component.load()(task.spec, **component.own(options))
+            if init is not None:
+                set_start(model, init, trial.axis("init"))
+            return model
         except Exception as error:
             text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error

@@ -5,7 +5,13 @@ progress means a validation loss lower than the best so far by more than `min_de
 each keep their own count of epochs without progress; the checkpoint that is tested is the best by *any* improvement.
 
 With schedule=steps the learning rate falls after the epochs that the protocol names instead, as torch's MultiStepLR
-does; with select=last the checkpoint that is tested is the last one, and no epoch is chosen at all.
+does. With exponential and cosine it falls after every epoch: after e of E epochs it is
+
+    η γᵉ     or     η (1 + cos(π e / E)) / 2
+
+With a warm-up of W epochs it is η (e + 1) / (W + 1) before them, and both then count from there.
+
+With select=last the checkpoint that is tested is the last one, and no epoch is chosen at all.
 
 A model that learns from what it does is validated by a few episodes, which say too little of progress: its learning
 rate falls at milestones only, and its training ends with the epochs of the protocol (`patient`).
@@ -13,6 +19,7 @@ rate falls at milestones only, and its training ends with the epochs of the prot
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +43,18 @@ class Patience:
         return self.waited >= self.limit
 
 
+def share(protocol: Protocol, epoch: int) -> float:
+    """Which part of its full value the learning rate has after so many epochs, but for plateaus and milestones."""
+    after = epoch - protocol.warmup
+    if after < 0:
+        return (epoch + 1) / (protocol.warmup + 1)
+    if protocol.schedule == "exponential":
+        return protocol.lr_decay**after
+    if protocol.schedule == "cosine":
+        return (1 + math.cos(math.pi * after / (protocol.epochs - protocol.warmup))) / 2
+    return 1.0
+
+
 class Schedule:
     """Fed with the validation loss of every epoch."""
 
@@ -48,10 +67,10 @@ class Schedule:
         self.best_loss = float("inf")
         self.finished = False
         self.improved = False
-        self.reduce = False
+        self.factor = share(protocol, 0)  # what the learning rate must be multiplied by now
 
     def see(self, loss: float) -> None:
-        """After an epoch: sets `improved`, `reduce` and `finished`."""
+        """After an epoch: sets `improved`, `factor` and `finished`."""
         self.epoch += 1
         self.improved = loss < self.best_loss or self.protocol.select == "last"
         if self.improved:
@@ -59,14 +78,18 @@ class Schedule:
         plateau = self.plateau.exhausted_by(loss) and not self.patient
         if plateau:
             self.plateau.waited = 0
-        self.reduce = self.epoch in self.protocol.milestones if self.protocol.schedule == "steps" else plateau
+        self.factor = self._factor(plateau)
         stops = self.stop.exhausted_by(loss) and not self.patient
         self.finished = stops or self.epoch >= self.protocol.epochs
 
-    @property
-    def factor(self) -> float:
-        """What the learning rate is multiplied by when it falls."""
-        return self.protocol.step_factor if self.protocol.schedule == "steps" else self.protocol.plateau_factor
+    def _factor(self, plateau: bool) -> float:
+        protocol, factor = self.protocol, 1.0
+        if protocol.schedule == "steps" and self.epoch in protocol.milestones:
+            factor = protocol.step_factor
+        elif protocol.schedule == "plateau" and plateau:
+            factor = protocol.plateau_factor
+        before, now = share(protocol, self.epoch - 1), share(protocol, self.epoch)
+        return factor if now == before else factor * now / before
 
     def state(self) -> dict[str, Any]:
         """All that a continued run needs to know; JSON."""
@@ -79,5 +102,6 @@ class Schedule:
     def restore(self, state: dict[str, Any]) -> None:
         if state.keys() != self.state().keys():
             raise ValueError("the schedule's state lacks something")
+        self.factor = 1.0  # the optimizer's state has it already
         for name, value in state.items():
             setattr(self, name, Patience(**value) if isinstance(value, dict) else value)

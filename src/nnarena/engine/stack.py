@@ -138,9 +138,7 @@ class Stacked(Trainer):
             rows = slice(start, start + len(cohort))
             params = [param.detach()[rows] for param in self.params.values()]
             more = {"lr": self.start_lr} if "lr" in trial.options["optimizer"] else {}
-            optimizer = make_optimizer(trial, dict(zip(self.params, params, strict=True)), self.device, **more)
-            if hasattr(optimizer, "population_dims"):
-                optimizer.population_dims = 1  # type: ignore[attr-defined]
+            optimizer = make_optimizer(trial, dict(zip(self.params, params, strict=True)), self.device, 1, **more)
             for place, param in enumerate(params):
                 kept = [state.optimizer.state.get(list(state.params.values())[place], {}) for state in cohort]
                 if kept[0]:

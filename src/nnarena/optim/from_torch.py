@@ -28,7 +28,10 @@ def sgd(
 ) -> Optimizer:
     """Stochastic gradient descent, with momentum if asked for.
 
-        v ← μ v + (1 − d) g;   θ ← θ − η v
+        v ← μ v + (1 − d) g;   θ ← θ − η v;   with Nesterov's look ahead θ ← θ − η (g + μ v)
+
+    v begins as the first g. With all samples in one batch it is gradient descent, with one sample a batch stochastic
+    gradient descent in the narrow sense: `--batch-size`.
 
     Options:
         lr: learning rate η
@@ -54,6 +57,8 @@ def adam(
 
         m ← β₁ m + (1 − β₁) g;   v ← β₂ v + (1 − β₂) g²
         θ ← θ − η m̂ / (√v̂ + ε),   m̂ = m / (1 − β₁ᵗ),  v̂ = v / (1 − β₂ᵗ)
+
+    Where a textbook leaves the hats out, its first steps are other ones.
 
     Options:
         lr: learning rate η
@@ -102,6 +107,9 @@ def nadam(
     """Adam that looks ahead along its momentum, as Nesterov's method does.
 
         θ ← θ − η (μ_{t+1} m̂ + (1 − μ_t) ĝ) / (√v̂ + ε),   μ_t = β₁ (1 − ½ · 0.96^(t ψ))
+        m̂ = m / (1 − μ₁ ⋯ μ_{t+1}),   ĝ = g / (1 − μ₁ ⋯ μ_t),   v̂ = v / (1 − β₂ᵗ)
+
+    with Adam's m and v.
 
     Options:
         lr: learning rate η
@@ -152,6 +160,8 @@ def adagrad(
     """Steps divided by the root of all squared gradients so far.
 
         v ← v + g²;   θ ← θ − η g / (√v + ε)
+
+    Some textbooks have ε under the root.
 
     Options:
         lr: learning rate η

@@ -1,0 +1,58 @@
+"""Options that every model or optimizer takes besides its own, and how each is checked.
+
+`mlp[init=he]` sets one for a competitor, `--set init=he` for all of a study that do not say otherwise. The engine does
+what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+from nnarena.core.errors import BadOption
+from nnarena.core.options import Option, Value
+
+COMMON: dict[str, tuple[Option, ...]] = {
+    "model": (Option("init", "str | None", doc="start values of all weight matrices: `nnarena list initialisers`"),),
+    "optimizer": (
+        Option("clip_norm", "float | None", doc="how long a model's gradient may be at most"),
+        Option("clip_value", "float | None", doc="how far from 0 each number of the gradient may be at most"),
+    ),
+    "task": (),
+    "initialiser": (),
+}
+COMMON = {
+    kind: tuple(Option(item.name, item.annotation, doc=item.doc, rare=True) for item in options)
+    for kind, options in COMMON.items()
+}
+
+
+def common_names(kind: str) -> list[str]:
+    return [option.name for option in COMMON[kind]]
+
+
+def check_common(settings: Mapping[str, Value]) -> None:
+    """Raise BadOption (or UnknownName) if one of these options has a value that makes no sense."""
+    for name, value in settings.items():
+        if value is not None and name in CHECKS:
+            CHECKS[name](name, value)
+    if settings.get("clip_norm") is not None and settings.get("clip_value") is not None:
+        raise BadOption("clip_norm and clip_value are two ways to shorten a gradient: set one of them.")
+
+
+def _initialiser(name: str, value: str) -> None:
+    from nnarena.core.components import find
+
+    find("initialiser", value)
+
+
+def _above_zero(name: str, value: float) -> None:
+    if not 0 < value < inf:
+        raise BadOption(f"{name} must be a number above 0, not {value}.")
+
+
+CHECKS: dict[str, Callable[[str, Value], None]] = {
+    "init": _initialiser,
+    "clip_norm": _above_zero,
+    "clip_value": _above_zero,
+}
