@@ -155,5 +155,5 @@ def start_as_vgg(part: nn.Module) -> None:
         nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
     elif isinstance(part, nn.Linear):
         nn.init.normal_(part.weight, std=0.01)
-    if isinstance(part, (nn.Conv2d, nn.Linear)):
+    if isinstance(part, (nn.Conv2d, nn.Linear)) and part.bias is not None:
         nn.init.zeros_(part.bias)

@@ -98,15 +98,15 @@ def zfnet(
             few images
         dropout: of what the first two dense layers give, in training; published is 0.5
     """
-    channels_of(spec)
+    channels, (height, width) = channels_of(spec), spec.input_shape[1:]
     at_least(47 if stem == "imagenet" else SMALLEST, spec, stem, size=224)
     share_of_one("dropout", dropout)
-    net = ZFNet(*spec.input_shape, spec.output_size, small=stem == "cifar", dropout=dropout)
+    net = ZFNet(channels, height, width, spec.output_size, small=stem == "cifar", dropout=dropout)
     for part in net.modules():
         if isinstance(part, (nn.Conv2d, nn.Linear)):
             if init == "paper":
                 nn.init.normal_(part.weight, std=0.01)
             else:
                 nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-            nn.init.zeros_(part.bias)
+            nn.init.zeros_(part.bias)  # type: ignore[arg-type]
     return net
