@@ -1,11 +1,13 @@
 """Options that every model or optimizer takes besides its own, and how each is checked.
 
 `mlp[init=he]` sets one for a competitor, `--set init=he` for all of a study that do not say otherwise. The engine does
-what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity.
+what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity. `start`
+and `freeze` are of one competitor, and not settings of a study.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from math import inf
 
@@ -13,7 +15,11 @@ from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value
 
 COMMON: dict[str, tuple[Option, ...]] = {
-    "model": (Option("init", "str | None", doc="start values of all weight matrices: `nnarena list initialisers`"),),
+    "model": (
+        Option("init", "str | None", doc="start values of all weight matrices: `nnarena list initialisers`"),
+        Option("start", "str | None", doc="begin with the weights of a finished trial, as in runs/digits/3f2a9c"),
+        Option("freeze", "str | None", doc="what is not trained: body is all but the head, else a pattern of names"),
+    ),
     "optimizer": (
         Option("clip_norm", "float | None", doc="how long a model's gradient may be at most"),
         Option("clip_value", "float | None", doc="how far from 0 each number of the gradient may be at most"),
@@ -46,6 +52,13 @@ def _initialiser(name: str, value: str) -> None:
     find("initialiser", value)
 
 
+def _pattern(name: str, value: str) -> None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise BadOption(f"{name} takes body or a pattern of names, and {value!r} is none: {error}.") from error
+
+
 def _above_zero(name: str, value: float) -> None:
     if not 0 < value < inf:
         raise BadOption(f"{name} must be a number above 0, not {value}.")
@@ -53,6 +66,7 @@ def _above_zero(name: str, value: float) -> None:
 
 CHECKS: dict[str, Callable[[str, Value], None]] = {
     "init": _initialiser,
+    "freeze": _pattern,
     "clip_norm": _above_zero,
     "clip_value": _above_zero,
 }
