@@ -107,7 +107,7 @@ def build(model: str, *, task: str, **options: Any) -> nn.Module:
     """A competitor as it would enter a task, with its published configuration and the `options` given.
 
     `init="he"` gives it other start values; they come from torch's random numbers, as its own do. With
-    `start="runs/digits/3f2a9c"` it has what a trial has learned, and `freeze="body"` leaves its head alone to be trained.
+    `start="runs/digits/3f2a9c"` it has what a trial has learned; with `freeze="body"` its head alone can be trained.
     """
     choice = parse_choice(model)[0]
     component, resolved = check("model", Choice(choice.ref, {**choice.options, **options}))
