@@ -26,6 +26,23 @@ def noisy(spec, width: int = 6):
     )
 
 
+def normed(spec, width: int = 6):
+    """Two norms with running means, one of them without parameters; for any number of steps."""
+
+    class Last(nn.Module):
+        def forward(self, x):
+            return x[:, -1]
+
+    parts = [nn.Linear(spec.input_size, width), nn.BatchNorm1d(width), nn.Tanh(), nn.BatchNorm1d(width, affine=False)]
+    return nn.Sequential(Last(), *parts, nn.Linear(width, spec.output_size))
+
+
+def sums(rng, classes: int = 3, samples: int = 320):
+    """Which class the last of four numbers is in; two features, as `add` has."""
+    x = rng.random((samples, 4, 2), dtype=np.float32)
+    return x, (x[:, -1, 0] * classes).astype(np.int64)
+
+
 class Counting(nn.Module):
     """Counts its training steps in a buffer, and does something when there were `after`."""
 
