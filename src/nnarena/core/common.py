@@ -27,6 +27,7 @@ COMMON: dict[str, tuple[Option, ...]] = {
     "task": (),
     "initialiser": (),
 }
+OF_ONE = ("start", "freeze")  # options of one competitor alone, which the protocol cannot set for all
 COMMON = {
     kind: tuple(Option(item.name, item.annotation, doc=item.doc, rare=True) for item in options)
     for kind, options in COMMON.items()
