@@ -105,7 +105,7 @@ def test_bfloat16(model, tmp_path):
     assert bits(tmp_path / "stopped") == bits(tmp_path / "half")
 
 
-@pytest.mark.parametrize("model", ["resnet18", "alexnet[dropout=0]", "zfnet[dropout=0]"])
+@pytest.mark.parametrize("model", ["resnet18", "alexnet[dropout=0]", "zfnet[dropout=0,init=scaled]"])
 def test_a_population_in_bfloat16(model, tmp_path):
     trials, logs = [trial(model, seed, precision="bf16") for seed in range(2)], []
     run_together(trials, tmp_path / "together", logs=logs)
@@ -129,7 +129,7 @@ def test_weights_and_answers_stay_float32(precision):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("model", [*NAMES, "alexnet[dropout=0]", "googlenet[dropout=0]", "vgg16[dropout=0,norm=true]"])
 def test_on_a_gpu_every_step_is_recorded(model, precision, tmp_path):
     device, logs = torch.device("cuda"), []
     trials = [trial(model, seed, "adamw", precision=precision) for seed in range(2)]
