@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import nnarena
+from nnarena.api import make_study
 from nnarena.core.errors import ArenaError
 from nnarena.engine.tensors import load
 from nnarena.results.folder import CHECKPOINT, MODEL, RESULT, START
@@ -116,3 +117,11 @@ def test_a_model_is_built_with_what_a_trial_learned(own, trial):
     assert [name for name, param in net.named_parameters() if param.requires_grad] == ["head.weight", "head.bias"]
     with pytest.raises(ArenaError, match="there is no such trial"):
         nnarena.build("lstm", task="add", start="nowhere/abc")
+
+
+def test_the_trial_that_the_documentation_starts_with_is_the_one_of_its_command():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
+    settings = {"epochs": 30, "batch_size": 32}
+    study = make_study(None, ["digits_image[size=16]"], ["control_vgg[maps=16,init=he]"], settings=settings)
+    (first,) = study.trials()
+    assert f"start=runs/digits/{first.id[:6]}]" in text
