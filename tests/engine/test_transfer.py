@@ -236,3 +236,15 @@ def test_a_model_without_a_head_says_so():
         freeze(net, "body", lambda: [])
     with pytest.raises(Unfit, match="freeze=body freezes nothing"):
         freeze(net, "body", lambda: [key for key, _ in net.named_parameters()])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", [LSTM, NORMED])
+def test_on_a_gpu_every_step_is_recorded(model, tmp_path):
+    device, logs = torch.device("cuda"), []
+    start = first(tmp_path / "first", model)
+    trials = [from_(start, model, freeze="body", seed=seed) for seed in range(2)]
+    run_together(trials, tmp_path / "together", logs=logs, device=device)
+    run(trials[0], tmp_path / "alone", logs=logs, device=device)
+    assert not logs
+    assert_same(tmp_path / "together" / "0", tmp_path / "alone", 1e-3)
