@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnarena.core.components import check, lend, take_batch_size
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Choice, parse_choice, parse_choices
+from nnarena.core.start import origin
 from nnarena.core.study import Grid, Study, find_study
+from nnarena.results.start import weights_at
 from nnarena.results.store import Store
 
 if TYPE_CHECKING:
@@ -103,20 +106,33 @@ def run(
 def build(model: str, *, task: str, **options: Any) -> nn.Module:
     """A competitor as it would enter a task, with its published configuration and the `options` given.
 
-    `init="he"` gives it other start values; they come from torch's random numbers, as its own do.
+    `init="he"` gives it other start values; they come from torch's random numbers, as its own do. With
+    `start="runs/digits/3f2a9c"` it has what a trial has learned; with `freeze="body"` its head alone can be trained.
     """
     choice = parse_choice(model)[0]
     component, resolved = check("model", Choice(choice.ref, {**choice.options, **options}))
     task_component, task_options = check("task", parse_choice(task)[0])
     take_batch_size(task_component, task_options)
-    built = component.load()(task_component.load()(**task_options).spec, **component.own(resolved))
-    init = component.common(resolved).get("init")
+    spec, own, settings = (
+        task_component.load()(**task_options).spec,
+        component.own(resolved),
+        component.common(resolved),
+    )
+    built = component.load()(spec, **own)
+    init = settings.get("init")
     if init is not None:
         import torch
 
         from nnarena.engine.start import set_start
 
         set_start(built, init, int(torch.randint(2**62, ())))
+    if "start" in settings or "freeze" in settings:
+        from nnarena.engine.transfer import begin
+
+        weights = weights_at(origin(settings["start"])[0]) if "start" in settings else None
+        begin(
+            built, settings, weights, lambda: component.load()(replace(spec, output_size=spec.output_size + 1), **own)
+        )
     return built
 
 

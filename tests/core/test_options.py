@@ -173,6 +173,12 @@ def test_equal_choices_have_equal_hashes(options):
     assert hash(one) == hash(other)
 
 
+def test_a_pattern_of_names_needs_no_more_strokes_than_it_has():
+    (choice,) = parse_choice(r"resnet18[freeze='layer1\.0|bn\d']")
+    assert choice.options["freeze"] == r"layer1\.0|bn\d"
+    assert parse_choice(str(choice)) == [choice]
+
+
 def test_no_options_need_no_brackets():
     assert brackets({}) == ""
     assert brackets({"a": 1, "b": (True, None)}) == "[a=1,b=(true,none)]"

@@ -26,6 +26,23 @@ def noisy(spec, width: int = 6):
     )
 
 
+def normed(spec, width: int = 6):
+    """Two norms with running means, one of them without parameters; for any number of steps."""
+
+    class Last(nn.Module):
+        def forward(self, x):
+            return x[:, -1]
+
+    parts = [nn.Linear(spec.input_size, width), nn.BatchNorm1d(width), nn.Tanh(), nn.BatchNorm1d(width, affine=False)]
+    return nn.Sequential(Last(), *parts, nn.Linear(width, spec.output_size))
+
+
+def sums(rng, classes: int = 3, samples: int = 320):
+    """Which class the last of four numbers is in; two features, as `add` has."""
+    x = rng.random((samples, 4, 2), dtype=np.float32)
+    return x, (x[:, -1, 0] * classes).astype(np.int64)
+
+
 class Counting(nn.Module):
     """Counts its training steps in a buffer, and does something when there were `after`."""
 
@@ -332,9 +349,9 @@ def pixels(spec):
 class Exact(nn.Module):
     """A built-in network for images in float64, where rounding is next to nothing."""
 
-    def __init__(self, spec, net: str = "resnet18") -> None:
+    def __init__(self, spec, net: str = "resnet18", dropout: float = -1.0) -> None:
         super().__init__()
-        self.net = find("model", net).load()(spec).double()
+        self.net = find("model", net).load()(spec, **({} if dropout < 0 else {"dropout": dropout})).double()
 
     def forward(self, x):
         return self.net(x.double())

@@ -1,11 +1,13 @@
 """Options that every model or optimizer takes besides its own, and how each is checked.
 
 `mlp[init=he]` sets one for a competitor, `--set init=he` for all of a study that do not say otherwise. The engine does
-what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity.
+what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity. `start`
+and `freeze` are of one competitor, and not settings of a study.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from math import inf
 
@@ -20,6 +22,8 @@ COMMON: dict[str, tuple[Option, ...]] = {
         Option("input_noise", "float | None", doc="σ of normal noise on the inputs in training"),
         Option("weight_noise", "float | None", doc="σ of normal noise on the weights at every step of training"),
         Option("label_smoothing", "float | None", doc="share of a label that is spread over all classes in training"),
+        Option("start", "str | None", doc="begin with the weights of a finished trial, as in runs/digits/3f2a9c"),
+        Option("freeze", "str | None", doc="what is not trained: body is all but the head, else a pattern of names"),
     ),
     "optimizer": (
         Option("clip_norm", "float | None", doc="how long a model's gradient may be at most"),
@@ -28,6 +32,7 @@ COMMON: dict[str, tuple[Option, ...]] = {
     "task": (),
     "initialiser": (),
 }
+OF_ONE = ("start", "freeze")  # options of one competitor alone, which the protocol cannot set for all
 COMMON = {
     kind: tuple(Option(item.name, item.annotation, doc=item.doc, rare=True) for item in options)
     for kind, options in COMMON.items()
@@ -51,6 +56,13 @@ def _initialiser(name: str, value: str) -> None:
     from nnarena.core.components import find
 
     find("initialiser", value)
+
+
+def _pattern(name: str, value: str) -> None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise BadOption(f"{name} takes body or a pattern of names, and {value!r} is none: {error}.") from error
 
 
 def _above_zero(name: str, value: float) -> None:
@@ -77,6 +89,7 @@ CHECKS: dict[str, Callable[[str, Value], None]] = {
     "label_smoothing": _share,
     "dropout": _share,
     "label_noise": _share,
+    "freeze": _pattern,
     "clip_norm": _above_zero,
     "clip_value": _above_zero,
 }

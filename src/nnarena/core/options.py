@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -133,7 +134,8 @@ def parse_value(text: str) -> Value:
     if text.startswith("(") and text.endswith(")"):
         return tuple(parse_value(part) for part in split_outside(text[1:-1]))
     try:
-        value = ast.literal_eval(text)
+        with warnings.catch_warnings(action="ignore"):  # Python would rather see two strokes in a\.b
+            value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
     return value if isinstance(value, (int, float, str)) else text

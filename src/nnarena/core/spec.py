@@ -19,8 +19,8 @@ SPECIAL = 3
 class TaskSpec:
     """Shapes and meaning of one sample, without the batch dimension.
 
-    input_shape   (steps, features) of a sequence, (channels, height, width) of an image, (steps,) of tokens, or (words,)
-                  of a vocabulary
+    input_shape   (steps, features) of a sequence, (channels, height, width) of an image, (steps,) of tokens,
+                  or (words,) of a vocabulary
     output_size   values to predict, classes to tell apart, or tokens to write with
     target        "values" (regression), "class" (one of `output_size`) or "tokens" (a sequence of these)
     per_step      an output at every step, or one after the last

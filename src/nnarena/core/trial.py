@@ -15,6 +15,7 @@ from nnarena.core.errors import BadOption, Unfit
 from nnarena.core.options import Choice, Value, parse_choice, render
 from nnarena.core.protocol import Protocol
 from nnarena.core.seeds import derive
+from nnarena.core.start import origin
 
 KINDS: tuple[Kind, ...] = ("task", "model", "optimizer")
 OF_DATA = ("data", "split", "label_noise")  # purposes that all seeds share with `same_data`
@@ -26,7 +27,8 @@ class Trial:
 
     `study` is the first axis of all seeds. `options` holds every option of the three components, resolved, and
     `fingerprints` the source hashes of a person's own. `names` are the labels without what goes without saying, so
-    that one trial has one folder and one set of seeds however it was typed. `components` are where to find them.
+    that one trial has one folder and one set of seeds however it was typed; of weights to start with they say
+    which, not where. `components` are where to find them.
     """
 
     study: str
@@ -45,6 +47,8 @@ class Trial:
         """A hash of all that determines the trial."""
         request = self.as_dict() | {kind: getattr(self, kind).ref for kind in KINDS}
         request["protocol"] = self.protocol.identity()
+        if self.components and "start" in self.common("model"):
+            request["options"]["model"]["start"] = origin(self.options["model"]["start"])[1]
         text = json.dumps(request, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -73,7 +77,9 @@ class Trial:
         """
         component = self.components[kind]
         own, said = {option.name for option in component.options}, component.common(self.options[kind])
-        values = {name: getattr(self.protocol, name) if name in own else said.get(name) for name in common_names(kind)}
+        values = {
+            name: getattr(self.protocol, name, None) if name in own else said.get(name) for name in common_names(kind)
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         usual = {option.name: option.default for option in component.takes}
         own = {option.name for option in component.options}
         shared = common.get(kind, {}) | {
-            name: getattr(protocol, name) for name in common_names(kind) if name not in own
+            name: getattr(protocol, name, None) for name in common_names(kind) if name not in own
         }
         for setting, value in shared.items():
             if value is not None and setting in usual:
@@ -122,6 +128,8 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         if kind == "task" and (batch_size := take_batch_size(component, resolved)) is not None:
             protocol = replace(protocol, batch_size=batch_size)
             del news[BATCH_SIZE.name]
+        if kind == "model" and "start" in component.common(news):
+            news["start"] = origin(news["start"])[1]
         names[kind] = Choice(choice.ref, news).label
     _check_together(components, options, protocol)
     return Trial(

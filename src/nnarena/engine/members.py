@@ -27,6 +27,7 @@ from nnarena.engine.schedule import Schedule
 from nnarena.engine.stack import is_out_of_memory
 from nnarena.engine.step import State, evaluate
 from nnarena.engine.tensors import save
+from nnarena.engine.transfer import keep_weights
 from nnarena.results.folder import ATTENTION, CHECKPOINT, MODEL, TRACEBACK, TrialFolder, new_result
 
 Log = Callable[[str], None]
@@ -67,7 +68,7 @@ class Member:
         return curve
 
     def make_ready(self, log: Log) -> None:
-        self.ready = prepare(self.trial, self.device)
+        self.ready = prepare(self.trial, self.device, keep_weights(self.trial, self.folder), log)
 
     def make_schedule(self) -> Schedule:
         return Schedule(self.trial.protocol)

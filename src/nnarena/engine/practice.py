@@ -33,6 +33,7 @@ from nnarena.engine.splits import Split
 from nnarena.engine.step import State, multiply_in
 from nnarena.engine.tensors import save
 from nnarena.engine.trainer import OutOfTime, Trainer
+from nnarena.engine.transfer import keep_weights
 from nnarena.results.folder import CHECKPOINT, EXHIBIT, MODEL
 
 RECORDS = 10  # last epochs over which the result describes the training
@@ -44,10 +45,10 @@ def practises(trial: Trial) -> bool:
     return getattr(trial.components["task"].load(), "practises", False)
 
 
-def make_learner(trial: Trial, device: torch.device, log: Log) -> tuple[Ready, Learner]:
+def make_learner(trial: Trial, device: torch.device, log: Log, weights: Path | None = None) -> tuple[Ready, Learner]:
     """Model, optimizer and learner of a trial, nothing trained yet."""
     task: Task = trial.components["task"].load()(**trial.options["task"])
-    model = multiply_in(trial.protocol.precision, build_model(trial, task), device).to(device)
+    model = multiply_in(trial.protocol.precision, build_model(trial, task, weights, log), device).to(device)
     named = dict(model.named_parameters())
     params: dict[str, Tensor] = {name: param for name, param in named.items() if param.requires_grad}
     fixed = {name: param.detach() for name, param in named.items() if not param.requires_grad}
@@ -96,7 +97,7 @@ class Practitioner(Member):
     learner: Learner
 
     def make_ready(self, log: Log) -> None:
-        self.ready, self.learner = make_learner(self.trial, self.device, log)
+        self.ready, self.learner = make_learner(self.trial, self.device, log, keep_weights(self.trial, self.folder))
 
     def prepare(self, log: Log) -> list[dict[str, Any]]:
         self.log = log

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,14 @@ from nnarena.engine.regime import Regime, check_regime, regime_of, wrong_labels
 from nnarena.engine.splits import Split, split
 from nnarena.engine.start import set_start
 from nnarena.engine.step import Data, State, image_layout, multiply_in
+from nnarena.engine.transfer import begin, find_weights
 
+Log = Callable[[str], None]
 PARTS = ("train", "validation", "test")
+
+
+def silent(text: str) -> None:
+    """Nobody is told."""
 
 
 @dataclass
@@ -42,15 +50,18 @@ class Ready:
     regime: Regime = field(default_factory=Regime)
 
 
-def prepare(trial: Trial, device: torch.device) -> Ready:
-    """Data, split, model and optimizer of a trial. Rivals with the same seed get the same data and split."""
+def prepare(trial: Trial, device: torch.device, weights: Path | None = None, log: Log = silent) -> Ready:
+    """Data, split, model and optimizer of a trial. Rivals with the same seed get the same data and split.
+
+    `weights` are those that it starts with, where they are those of another trial.
+    """
     task: Task = trial.components["task"].load()(**trial.options["task"])
     samples = _samples(trial.components["task"], tuple(trial.options["task"].items()), trial.axis("data"))
     if trial.protocol.samples is not None:
         samples = samples.first(trial.protocol.samples)
     rng = np.random.default_rng(trial.axis("split"))
     parts = split(len(samples), samples.series, trial.protocol, rng, samples.set_aside)
-    return make_ready(trial, task, *changed_training(trial, task.spec, samples, parts), device)
+    return make_ready(trial, task, *changed_training(trial, task.spec, samples, parts), device, weights, log)
 
 
 def changed_training(trial: Trial, spec: TaskSpec, samples: Samples, parts: Split) -> tuple[Samples, Split]:
@@ -67,9 +78,17 @@ def changed_training(trial: Trial, spec: TaskSpec, samples: Samples, parts: Spli
     return samples, parts
 
 
-def make_ready(trial: Trial, task: Task, samples: Samples, parts: Split, device: torch.device) -> Ready:
+def make_ready(
+    trial: Trial,
+    task: Task,
+    samples: Samples,
+    parts: Split,
+    device: torch.device,
+    weights: Path | None = None,
+    log: Log = silent,
+) -> Ready:
     """Model and optimizer of a trial, and some samples as they were split, all on the device."""
-    model = multiply_in(trial.protocol.precision, build_model(trial, task), device)
+    model = multiply_in(trial.protocol.precision, build_model(trial, task, weights, log), device)
     state = make_state(trial, model, device)
     layout = image_layout(model, trial.protocol.precision, device)
     noise = trial.common("model").get("input_noise", 0.0)
@@ -141,21 +160,30 @@ def with_own_rates(params: Mapping[str, Tensor], rates: str) -> list[Any]:
     return [group for group in groups.values() if group["params"]]
 
 
-def build_model(trial: Trial, task: Task) -> nn.Module:
-    """The competitor with its start values, which depend on the study, the task and the seed."""
+def build_model(trial: Trial, task: Task, weights: Path | None = None, log: Log = silent) -> nn.Module:
+    """The competitor with its start values, which depend on the study, the task and the seed.
+
+    If it starts with the weights of another trial, they are read from `weights`, else from where that trial lies.
+    """
     check_regime(trial, task)
     component, options = trial.components["model"], trial.options["model"]
-    init = trial.common("model").get("init")
+    settings = trial.common("model")
+    init = settings.get("init")
+    wider = replace(task.spec, output_size=task.spec.output_size + 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.axis("start"))
         try:
             model = component.load()(task.spec, **component.own(options))
             if init is not None:
                 set_start(model, init, trial.axis("init"))
-            return model
+            build_wider = partial(component.load(), wider, **component.own(options))
+            said = begin(model, settings, weights or find_weights(trial), build_wider)
         except Exception as error:
             text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error
+    if said:
+        log(f"{'/'.join(trial.cell)}: {said}.")
+    return model
 
 
 def _on_device(

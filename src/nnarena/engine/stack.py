@@ -28,7 +28,8 @@ from nnarena.engine.trainer import Alone, Log, Trainee, Trainer
 
 ELEMENTWISE = (SGD, Adam, AdamW, NAdam, RMSprop, Adagrad, Adadelta)
 SHARED = ("step", "mu_product")  # what an optimizer keeps once a tensor; all else has a number for every parameter
-NEAR = {"rtol": 1e-3, "atol": 1e-6}
+# How near a member's loss in the stack must be to its own, by what products are computed in.
+NEAR = {"float32": {"rtol": 1e-3, "atol": 1e-6}, "bf16": {"rtol": 5e-2, "atol": 1e-3}}
 
 
 class Unstackable(Exception):
@@ -68,6 +69,7 @@ class Stacked(Trainer):
         self.cohorts = list(self._make_cohorts(trial, states))
         self.optimizers = [cohort.optimizer for cohort in self.cohorts]
         self.train_data, self.validation_data = (self._stack_data(name) for name in ("train", "validation"))
+        self.near = NEAR[trial.protocol.precision]
         self.losses_of = torch.vmap(self._loss_of_one, randomness="error")
         self.scores_of = torch.vmap(self._score_of_one, randomness="error")
         self._rehearse()
@@ -175,7 +177,7 @@ class Stacked(Trainer):
             if is_out_of_memory(error):
                 raise
             raise Unstackable(f"{type(error).__name__}: {first_line(error)}") from error
-        if not torch.allclose(together, apart, equal_nan=True, **NEAR):
+        if not torch.allclose(together, apart, equal_nan=True, **self.near):
             raise Unstackable("its seeds differ in more than parameters and buffers")
 
     def _score_apart(self, member: Trainee) -> Tensor:

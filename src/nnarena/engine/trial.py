@@ -54,6 +54,18 @@ def _apart(call: Callable[..., None]) -> Callable[..., None]:
     return told
 
 
+def _once(log: Log) -> Log:
+    """`log`, which is told but once what is true of every member."""
+    said: set[str] = set()
+
+    def tell(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            log(text)
+
+    return tell
+
+
 @dataclass(frozen=True)
 class Watch:
     """Who is told of every epoch, every result, and what is worth a line."""
@@ -94,7 +106,7 @@ def run_population(
     """
     alone, protocol = practises(trials[0][0]), trials[0][0].protocol
     members = [(Practitioner if alone else Member)(trial, folder, device, exclusive) for trial, folder in trials]
-    watch = Watch(_apart(on_epoch), _apart(on_finish), _apart(log))
+    watch = Watch(_apart(on_epoch), _apart(on_finish), _apart(_once(log)))
     with ExitStack() as held:
         for member in members:
             held.enter_context(member.folder.locked())

@@ -15,6 +15,7 @@ from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.run import count_jobs
 from nnarena.launch.sharing import find_mps
 from nnarena.results.folder import TrialFolder
+from nnarena.results.start import settle
 from nnarena.results.store import TRIALS
 
 
@@ -33,6 +34,7 @@ def make_plan(
     once for all of its trials.
     """
     target = pick_device(device)
+    study = settle(study, folder)
     every = study.trials()
     pending = [trial for trial in every if not TrialFolder(folder / TRIALS / trial.path).is_done]
     groups = populations(pending, population_limit(population, target))

@@ -10,9 +10,10 @@ from nnarena.core.errors import StoreError
 from nnarena.core.files import read_json
 from nnarena.core.trial import Trial, trial_from_dict
 from nnarena.engine.device import check_precision, device_name, pick_device, versions
+from nnarena.engine.transfer import copy_file
 from nnarena.engine.trial import run_trial
 from nnarena.launch.watch import Watcher
-from nnarena.results.folder import MODEL, TRIAL, TrialFolder
+from nnarena.results.folder import MODEL, START, TRIAL, TrialFolder
 from nnarena.results.store import Store
 
 
@@ -26,6 +27,8 @@ def rerun_trial(store: Store, folder: TrialFolder, device: str, watcher: Watcher
     check_precision(trial.protocol.precision, target)
     with tempfile.TemporaryDirectory(prefix="nnarena-rerun-") as temporary:
         again = TrialFolder(Path(temporary) / trial.id)
+        if (folder.path / START).is_file():
+            copy_file(folder.path / START, again.path / START)
         watcher.begin([trial], 0, 1)
         watcher.start(trial)
         result = run_trial(trial, again, target, on_epoch=lambda line: watcher.epoch(trial, line), log=watcher.log)

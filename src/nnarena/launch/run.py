@@ -20,6 +20,7 @@ from nnarena.launch.populations import population_limit, populations
 from nnarena.launch.sharing import find_mps, sharing
 from nnarena.launch.watch import Watcher
 from nnarena.launch.workers import run_in_workers
+from nnarena.results.start import settle
 from nnarena.results.store import Store
 
 AT_ONCE = 4  # populations that a GPU trains at the same time: three seeds of a cell keep a fifth of a large one busy
@@ -68,6 +69,7 @@ def run_study(
     watcher = watcher or Watcher()
     target = pick_device(device)
     check_precision(study.protocol.precision, target)
+    study = settle(study, out)
     trials = check_study(study)
     limit = population_limit(population, target)
     count_jobs(jobs, target, populations(trials, limit))

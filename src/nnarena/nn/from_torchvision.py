@@ -6,7 +6,8 @@ another number of channels than 3 gets a first convolution of its own, with the 
     stem=imagenet    7×7 convolution with stride 2, then 3×3 max pooling with stride 2: the image is a quarter as high
     stem=cifar       3×3 convolution with stride 1, no pooling: what is usual for images of 32×32 pixels
 
-They do not mind how an image lies in memory, and say so by `channels_last`: a trainer may lay it out as is fastest.
+Those that end in large dense layers are in `image_classics`. None minds how an image lies in memory, and they say so by
+`channels_last`: a trainer may lay it out as is fastest.
 """
 
 from __future__ import annotations
@@ -31,6 +32,35 @@ def resnet18(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet")
         stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
     """
     return _residual("resnet18", spec, stem)
+
+
+@model("resnet50", reference="He et al. 2016, Deep residual learning for image recognition, CVPR", reads="images")
+def resnet50(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet") -> nn.Module:
+    """Residual network of 50 layers, as torchvision builds it.
+
+        y = relu(x + F(x)),   F: convolutions 1×1, 3×3, 1×1, with batch norm
+
+    Where a block halves the image, its 3×3 convolution has the stride; in the paper the first 1×1 has it. Parameters:
+    25,557,032 for 1000 classes.
+
+    Options:
+        stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
+    """
+    return _residual("resnet50", spec, stem)
+
+
+@model("resnet101", reference="He et al. 2016, Deep residual learning for image recognition, CVPR", reads="images")
+def resnet101(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet") -> nn.Module:
+    """Residual network of 101 layers, as torchvision builds it: 23 blocks where resnet50 has 6.
+
+        y = relu(x + F(x)),   F: convolutions 1×1, 3×3, 1×1, with batch norm
+
+    Parameters: 44,549,160 for 1000 classes.
+
+    Options:
+        stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
+    """
+    return _residual("resnet101", spec, stem)
 
 
 @model(
@@ -60,13 +90,9 @@ def densenet121(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagene
     Options:
         stem: imagenet shrinks an image to a quarter before the first block; cifar keeps its size
     """
-    channels, least = _channels(spec), 29 if stem == "imagenet" else 8
-    if min(spec.input_shape[1:]) < least:
-        raise Unfit(
-            f"it needs {least}×{least} pixels with stem={stem}, and the task gives {spec.input_shape[1]}×"
-            f"{spec.input_shape[2]}: set the task's size=32{'' if stem == 'cifar' else ', or stem=cifar'}."
-        )
-    net = _torchvision().densenet121(num_classes=spec.output_size)
+    channels = channels_of(spec)
+    at_least(29 if stem == "imagenet" else 8, spec, stem, size=32)
+    net = torchvision_models().densenet121(num_classes=spec.output_size)
     net.features.conv0 = _first(net.features.conv0, channels, stem, mode="fan_in")
     if stem == "cifar":
         net.features.pool0 = nn.Identity()
@@ -74,9 +100,43 @@ def densenet121(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagene
     return net
 
 
+@model("googlenet", reference="Szegedy et al. 2015, Going deeper with convolutions, CVPR", reads="images")
+def googlenet(spec: TaskSpec, *, stem: Literal["imagenet", "cifar"] = "imagenet", dropout: float = 0.4) -> nn.Module:
+    """Nine Inception blocks and a mean over the last map, as torchvision builds it.
+
+        y = [conv₁(x), conv₃(conv₁(x)), conv₃(conv₁(x)), conv₁(pool₃(x))]      conv_k: k×k convolution, batch norm, relu
+
+    Unlike the paper's it has batch norms, which came a few months later, and 3×3 convolutions in place of 5×5, as the
+    authors' own weights had them. The two auxiliary heads of the paper, which helped gradients to reach the first
+    layers, are left out: they are no part of an answer, and batch norm does that.
+
+    Parameters: 6,624,904 for 1000 classes. With stem=imagenet the image must have 15 pixels a side.
+
+    Options:
+        stem: imagenet shrinks an image to an eighth before the first block; cifar keeps its size: the first convolution
+            is 3×3 with stride 1, and the two poolings before the first block are left out
+        dropout: of the means, in training; the paper has 0.4
+    """
+    channels = channels_of(spec)
+    at_least(15 if stem == "imagenet" else 3, spec, stem, size=32)
+    share_of_one("dropout", dropout)
+    net = torchvision_models().googlenet(
+        num_classes=spec.output_size, aux_logits=False, init_weights=True, dropout=dropout
+    )
+    old = net.conv1.conv
+    if stem == "cifar" or channels != old.in_channels:
+        kernel, stride, padding = (7, 2, 3) if stem == "imagenet" else (3, 1, 1)
+        net.conv1.conv = nn.Conv2d(channels, old.out_channels, kernel, stride, padding, bias=False)
+        nn.init.trunc_normal_(net.conv1.conv.weight, std=0.01)  # torchvision's start values
+    if stem == "cifar":
+        net.maxpool1 = net.maxpool2 = nn.Identity()
+    net.channels_last = True
+    return net
+
+
 def _residual(name: str, spec: TaskSpec, stem: str) -> nn.Module:
-    channels = _channels(spec)
-    net = getattr(_torchvision(), name)(num_classes=spec.output_size)
+    channels = channels_of(spec)
+    net = getattr(torchvision_models(), name)(num_classes=spec.output_size)
     net.conv1 = _first(net.conv1, channels, stem, mode="fan_out")
     if stem == "cifar":
         net.maxpool = nn.Identity()
@@ -84,18 +144,33 @@ def _residual(name: str, spec: TaskSpec, stem: str) -> nn.Module:
     return net
 
 
-def _channels(spec: TaskSpec) -> int:
+def channels_of(spec: TaskSpec) -> int:
     if len(spec.input_shape) != 3:
         raise Unfit(f"it reads images (channels, height, width), and the task gives {spec.input_shape}.")
     return spec.input_shape[0]
 
 
-def _torchvision() -> ModuleType:
+def at_least(least: int, spec: TaskSpec, stem: str, size: int) -> None:
+    """Raise Unfit where an image has fewer pixels a side; says which `size` or stem would do."""
+    _, height, width = spec.input_shape
+    if min(height, width) < least:
+        raise Unfit(
+            f"it needs {least}×{least} pixels with stem={stem}, and the task gives {height}×{width}: set the task's "
+            f"size={size}{'' if stem == 'cifar' else ', or stem=cifar'}."
+        )
+
+
+def torchvision_models() -> ModuleType:
     try:
         from torchvision import models
     except ImportError as error:
         raise Unfit("it is built by torchvision, which is not installed: pip install 'nnarena[images]'.") from error
     return models
+
+
+def share_of_one(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise Unfit(f"{name} must be at least 0 and less than 1, not {value}.")
 
 
 def _first(conv: nn.Conv2d, channels: int, stem: str, mode: Literal["fan_in", "fan_out"]) -> nn.Conv2d:

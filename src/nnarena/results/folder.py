@@ -21,6 +21,7 @@ from nnarena.core.files import finite, locked, read_json, write_json, write_text
 from nnarena.core.trial import Trial
 
 TRIAL, CURVE, RESULT = "trial.json", "curve.jsonl", "result.json"
+START = "start.safetensors"  # the weights that a trial starts with, where they are those of another one
 MODEL, CHECKPOINT, TRACEBACK = "model.safetensors", "checkpoint.safetensors", "traceback.txt"
 LOOK, LOOK_PAGE = "look.json", "look.html"
 ATTENTION, EXHIBIT = "attention.json", "exhibit.json"
