@@ -140,6 +140,11 @@ def keep_buffers(buffers: dict[str, Tensor], after: Mapping[str, Tensor]) -> Non
             buffers[name] = new
 
 
+def answer(model: nn.Module, task: Task, weights: Mapping[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+    """What the model says with these weights when it is validated or tested."""
+    return task.answer(lambda *parts: functional_call(model, dict(weights), parts), inputs)
+
+
 def judge(
     model: nn.Module,
     task: Task,
