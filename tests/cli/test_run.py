@@ -21,8 +21,8 @@ ROW = {
 }  # fmt: skip
 RESULT = {
     "task", "model", "optimizer", "options", "seed", "status", "parameters", "epochs", "best_epoch", "seconds_total",
-    "seconds_per_epoch", "exclusive_timing", "peak_memory", "training", "collapsed", "validation", "test", "error", "baselines",
-    "device",
+    "seconds_per_epoch", "exclusive_timing", "peak_memory", "training", "collapsed", "validation", "test", "error",
+    "baselines", "device",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import nnarena
-from nnarena.core.components import GIVEN, Component, catalogue, check, find, lend, option_docs, signature_options
+from nnarena.core.components import Component, catalogue, check, find, lend, option_docs, signature_options
 from nnarena.core.errors import ArenaError, BadOption, UnknownName
 from nnarena.core.options import parse_choice
 
@@ -38,9 +38,7 @@ def test_the_source_text_says_what_the_signature_says(component):
     takes["initialiser"] = ["weight", "inputs", "outputs", "generator"]
     assert positional == takes[component.kind]
     declared = [argument for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
-    common = GIVEN.get(component.kind, ())
-    own = [option for option in component.options if option not in common]
-    assert component.options == (*own, *common)
+    own = component.options
     assert [option.name for option in own] == [argument.name for argument in declared]
     for option, argument in zip(own, declared, strict=True):
         assert option.annotation.replace("'", '"') == argument.annotation.replace("'", '"')

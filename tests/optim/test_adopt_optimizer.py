@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nnarena.core.components import LR_OF
 from nnarena.core.errors import ArenaError, BadOption
 from nnarena.optim.adopt import adopt
 
@@ -30,7 +29,7 @@ class Signs(torch.optim.Optimizer):
 def test_the_first_argument_takes_the_parameters_and_all_others_are_options():
     component = adopt(Signs)
     assert component.resolve({}) == {"lr": 0.1, "twice": False}
-    assert [option.doc for option in component.options] == ["the size", "", LR_OF.doc]
+    assert [option.doc for option in component.options] == ["the size", ""]
     p = torch.nn.Parameter(torch.tensor([1.0, -1.0]))
     optimizer = component.load()([p], **component.resolve({"lr": 0.25, "twice": True}))
     p.grad = torch.tensor([3.0, -5.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nnarena.core.components import LR_OF, catalogue
+from nnarena.core.components import catalogue
 
 CLASSES = {
     "sgd": torch.optim.SGD,
@@ -36,7 +36,7 @@ OTHERS = {
 }
 COMPANIONS = {"dampening": {"momentum": 0.7}, "nesterov": {"momentum": 0.7}, "amsgrad": {"betas": (0.5, 0.7)}}
 # What the engine makes groups of, and never reaches an optimizer, is not torch's.
-OPTIONS = {name: [option.name for option in item.options if option != LR_OF] for name, item in OURS.items()}
+OPTIONS = {name: [option.name for option in item.options] for name, item in OURS.items()}
 EVERY_OPTION = [(name, option) for name, options in OPTIONS.items() for option in options]
 
 

@@ -1,8 +1,8 @@
-"""Options that every model or optimizer takes besides its own, and how each is checked.
+"""Options that every model, optimizer or task takes besides its own, and how each is checked.
 
 `mlp[init=he]` sets one for a competitor, `--set init=he` for all of a study that do not say otherwise. The engine does
-what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity. `start`
-and `freeze` are of one competitor, and not settings of a study.
+what they ask for; they never reach the component itself. One that is not set is not part of a trial's identity. Those
+of `OF_ONE` are never settings of a whole study, or mean something else there.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ COMMON: dict[str, tuple[Option, ...]] = {
         Option("freeze", "str | None", doc="what is not trained: body is all but the head, else a pattern of names"),
     ),
     "optimizer": (
+        Option("lr_of", "str | None", doc="other learning rates, by a part of parameters' names: attention:0.1"),
         Option("clip_norm", "float | None", doc="how long a model's gradient may be at most"),
         Option("clip_value", "float | None", doc="how far from 0 each number of the gradient may be at most"),
     ),
-    "task": (),
+    "task": (Option("batch_size", "int | None", doc="samples a step, in the place of the protocol's"),),
     "initialiser": (),
 }
-OF_ONE = ("start", "freeze")  # options of one competitor alone, which the protocol cannot set for all
+OF_ONE = ("start", "freeze", "lr_of", "batch_size")
 COMMON = {
     kind: tuple(Option(item.name, item.annotation, doc=item.doc, rare=True) for item in options)
     for kind, options in COMMON.items()

@@ -38,11 +38,6 @@ Kind = Literal["model", "task", "optimizer", "initialiser"]
 ROOMS: dict[Kind, str] = {"model": "nn", "task": "tasks", "optimizer": "optim", "initialiser": "nn"}
 PACKAGE = Path(__file__).resolve().parents[1]
 LENT = "<python>"
-# What every optimizer takes.
-LR_OF = Option("lr_of", "str", "", doc="other learning rates, by a part of parameters' names: attention:0.1", rare=True)
-# What every task takes.
-BATCH_SIZE = Option("batch_size", "int | None", None, doc="samples a step, in the place of the protocol's", rare=True)
-GIVEN: dict[Kind, tuple[Option, ...]] = {"task": (BATCH_SIZE,), "optimizer": (LR_OF,)}
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
@@ -177,7 +172,7 @@ def check(kind: Kind, choice: Choice) -> tuple[Component, dict[str, Value]]:
 
 def take_batch_size(component: Component, options: dict[str, Value]) -> int | None:
     """What the options of a task say of the batch size, taken out of them: it is the engine's and not the task's."""
-    return options.pop(BATCH_SIZE.name, None) if BATCH_SIZE in component.options else None
+    return options.pop("batch_size") if "batch_size" in component.common(options) else None
 
 
 def tidy(kind: Kind, choice: Choice) -> Choice:
@@ -206,7 +201,7 @@ def _read_source(kind: Kind, path: Path) -> Iterable[Component]:
                     module=f"nnarena.{ROOMS[kind]}.{path.stem}",
                     attribute=node.name,
                     doc=doc,
-                    options=(*_source_options(node, module, doc), *GIVEN.get(kind, ())),
+                    options=tuple(_source_options(node, module, doc)),
                     reference=keywords.get("reference", ""),
                     reads=keywords.get("reads", "sequences"),
                     sets=keywords.get("sets", "all"),

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nnarena.core.common import check_common, common_names
-from nnarena.core.components import BATCH_SIZE, Component, Kind, check, take_batch_size, tidy
+from nnarena.core.common import OF_ONE, check_common, common_names
+from nnarena.core.components import Component, Kind, check, take_batch_size, tidy
 from nnarena.core.errors import BadOption, Unfit
 from nnarena.core.options import Choice, Value, parse_choice, render
 from nnarena.core.protocol import Protocol
@@ -78,7 +78,8 @@ class Trial:
         component = self.components[kind]
         own, said = {option.name for option in component.options}, component.common(self.options[kind])
         values = {
-            name: getattr(self.protocol, name, None) if name in own else said.get(name) for name in common_names(kind)
+            name: getattr(self.protocol, name) if name in own and name not in OF_ONE else said.get(name)
+            for name in common_names(kind)
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -116,7 +117,7 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         usual = {option.name: option.default for option in component.takes}
         own = {option.name for option in component.options}
         shared = common.get(kind, {}) | {
-            name: getattr(protocol, name, None) for name in common_names(kind) if name not in own
+            name: getattr(protocol, name) for name in common_names(kind) if name not in (*own, *OF_ONE)
         }
         for setting, value in shared.items():
             if value is not None and setting in usual:
@@ -127,7 +128,7 @@ def make_trial(study: str, task: Choice, model: Choice, optimizer: Choice, proto
         news = {key: item for key, item in asked[kind].options.items() if item != usual[key]}
         if kind == "task" and (batch_size := take_batch_size(component, resolved)) is not None:
             protocol = replace(protocol, batch_size=batch_size)
-            del news[BATCH_SIZE.name]
+            del news["batch_size"]
         if kind == "model" and "start" in component.common(news):
             news["start"] = origin(news["start"])[1]
         names[kind] = Choice(choice.ref, news).label

@@ -131,7 +131,7 @@ def make_optimizer(
     """
     component = trial.components["optimizer"]
     options = {**component.own(trial.options["optimizer"]), **more}
-    groups = with_own_rates(params, options.pop("lr_of", ""))
+    groups = with_own_rates(params, trial.common("optimizer").get("lr_of", ""))
     optimizer = make_recordable(component.load()(groups, **options), device)
     if population_dims and hasattr(optimizer, "population_dims"):
         optimizer.population_dims = population_dims  # type: ignore[attr-defined]

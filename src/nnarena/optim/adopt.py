@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from nnarena.core.components import LR_OF, Component, signature_options
+from nnarena.core.components import Component, signature_options
 from nnarena.core.errors import ArenaError
 
 
@@ -27,5 +27,5 @@ def adopt(target: Callable[..., Any]) -> Component:
             raise ArenaError(f"{name} gave a {type(built).__name__}; an optimizer must be a torch.optim.Optimizer.")
         return built
 
-    options = (*signature_options(target, skip=arguments[:1]), LR_OF)
+    options = signature_options(target, skip=arguments[:1])
     return Component("optimizer", name, target.__module__, name, inspect.getdoc(target) or "", options, target=build)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nnarena.core.components import BATCH_SIZE, Component, signature_options
+from nnarena.core.components import Component, signature_options
 from nnarena.core.errors import ArenaError
-from nnarena.core.options import Option
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 
@@ -25,7 +24,7 @@ def adopt(target: Callable[..., Any]) -> Component:
     if isinstance(target, type):
         if not issubclass(target, Task):
             raise ArenaError(f"{name} cannot be a task: a class must be a subclass of nnarena.Task.")
-        options = _with_batch_size(signature_options(target))
+        options = signature_options(target)
         return Component("task", name, target.__module__, name, doc, options, target=target)
     arguments = list(inspect.signature(target).parameters)
     if arguments[:1] != ["rng"]:
@@ -34,13 +33,8 @@ def adopt(target: Callable[..., Any]) -> Component:
     def build(**options: Any) -> Task:
         return ArrayTask(name, target, options)
 
-    options = _with_batch_size(signature_options(target, skip=["rng"]))
+    options = signature_options(target, skip=["rng"])
     return Component("task", name, target.__module__, name, doc, options, target=build)
-
-
-def _with_batch_size(options: tuple[Option, ...]) -> tuple[Option, ...]:
-    """With what every task takes, unless the person's own means something by that name."""
-    return options if any(option.name == BATCH_SIZE.name for option in options) else (*options, BATCH_SIZE)
 
 
 class ArrayTask(Task):
