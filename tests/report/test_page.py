@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 from report_stores import WICKED, make_study, trials, write
 
+from nnarena.core.protocol import Protocol
 from nnarena.report.page import build_page, embedded, write_page
 from nnarena.results.store import Store
 
@@ -306,3 +307,10 @@ def test_returns_are_drawn_over_steps_and_without_logarithms(browser, tmp_path):
     charts = page.evaluate("() => window.nnarena.charts.map((chart) => [chart.x, chart.whole().x0, chart.whole().x1])")
     assert sorted(charts) == [["epoch", 1, 12], ["steps", 0, 6000]]
     page.close()
+
+
+@pytest.mark.parametrize(("select", "words"), [("best", "best on the validation"), ("last", "weights of the last")])
+def test_the_page_says_which_weights_were_tested(select, words, tmp_path) -> None:
+    study = make_study(["add"], ["lstm"], ["adam"], protocol=Protocol(select=select))
+    store = Store.create(tmp_path / "store", study)
+    assert words in build_page(store)

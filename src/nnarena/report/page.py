@@ -38,9 +38,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 FAILURES_SHOWN = 200
 TESTED = {
-    "samples": "<b>The test set is read once,</b> by the checkpoint that was best on the validation data.",
-    "episodes": "<b>The test is taken once,</b> in episodes of its own, by the checkpoint that was best in those of "
-    "the validation. Both are apart from training.",
+    ("samples", "best"): "<b>The test set is read once,</b> by the checkpoint that was best on the validation data.",
+    ("samples", "last"): "<b>The test set is read</b> for the result once, by the weights of the last epoch.",
+    ("episodes", "best"): "<b>The test is taken once,</b> in episodes of its own, by the checkpoint that was best in "
+    "those of the validation. Both are apart from training.",
+    ("episodes", "last"): "<b>The test is taken once,</b> in episodes of its own, by the weights of the last epoch. It "
+    "is apart from training.",
 }
 SHARED = {
     "samples": "saw the same data, the same splits and the same order of batches.",
@@ -79,7 +82,7 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         "script": (HERE / "chart.js").read_text() + (HERE / "page.js").read_text(),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "tested": TESTED["episodes" if all_practise(table) else "samples"],
+        "tested": TESTED["episodes" if all_practise(table) else "samples", store.study.protocol.select],
         "shared": SHARED["episodes" if all_practise(table) else "samples"],
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
