@@ -21,6 +21,7 @@ CPU = torch.device("cpu")
 OTHERS = {
     "attention_split_actor",
     "mlp",
+    "deep_mlp",
     "bidirectional",
     "stacked",
     "conv1d",

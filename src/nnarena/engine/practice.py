@@ -80,7 +80,7 @@ def _make_optimizer(trial: Trial, device: torch.device, params: Mapping[str, Ten
     if isinstance(params, Mapping):
         optimizer = make_optimizer(trial, params, device)
     else:
-        optimizer = make_optimizer(trial, dict(zip(map(str, count()), params, strict=False)), device, lr_of="")
+        optimizer = make_optimizer(trial, dict(zip(map(str, count()), params, strict=False)), device, own_rates=False)
     if type(optimizer) in (Adam, AdamW):
         for group in optimizer.param_groups:
             group["fused"], group["foreach"] = True, False
@@ -187,7 +187,8 @@ class Practice(Trainer):
         return self.state_of_one
 
     def remarks(self, member: int) -> dict[str, Any]:
-        return {"training": self.training, "steps": self.learner.taken}
+        steps = {} if self.learner.taken is None else {"steps": self.learner.taken}
+        return {"training": self.training, **steps}
 
 
 def seconds_of_practice(trial: Trial, device: torch.device) -> float:

@@ -123,15 +123,21 @@ def make_state(trial: Trial, model: nn.Module, device: torch.device) -> State:
 
 
 def make_optimizer(
-    trial: Trial, params: Mapping[str, Tensor], device: torch.device, population_dims: int = 0, **more: Value
+    trial: Trial,
+    params: Mapping[str, Tensor],
+    device: torch.device,
+    population_dims: int = 0,
+    own_rates: bool = True,
+    **more: Value,
 ) -> Optimizer:
     """The trial's optimizer of some tensors; `more` takes the place of its options.
 
+    Some have learning rates of their own if it says so, unless the tensors are none of the model's (`own_rates`).
     So many first dimensions of the tensors count members as `population_dims` says.
     """
     component = trial.components["optimizer"]
     options = {**component.own(trial.options["optimizer"]), **more}
-    groups = with_own_rates(params, trial.common("optimizer").get("lr_of", ""))
+    groups = with_own_rates(params, trial.common("optimizer").get("lr_of", "") if own_rates else "")
     optimizer = make_recordable(component.load()(groups, **options), device)
     if population_dims and hasattr(optimizer, "population_dims"):
         optimizer.population_dims = population_dims  # type: ignore[attr-defined]
