@@ -39,7 +39,7 @@ function shortNumber(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-const AXES = { steps: "steps of the environment", epoch: "epochs", seconds: "seconds" };
+const AXES = { steps: "steps", epoch: "epochs", seconds: "seconds" };
 const HIGHER_IS_BETTER = /accuracy$|exact_match$|spearman$|return$|reward_per_step$/;
 
 function quantityName(key) {

@@ -37,11 +37,18 @@ function element(tag, text = "", attributes = {}) {
 // Filter: the text box and the chips decide together which competitors are shown, in tables and curves.
 
 function refresh() {
-  for (const row of document.querySelectorAll("tr[data-who]")) row.hidden = !world.shows(Number(row.dataset.who));
+  for (const part of document.querySelectorAll("tr[data-who], g[data-who]")) {
+    part.toggleAttribute("hidden", !world.shows(Number(part.dataset.who)));
+  }
   for (const chip of document.querySelectorAll("#chips [data-who]")) {
     chip.setAttribute("aria-pressed", String(world.shows(Number(chip.dataset.who))));
   }
   world.draw();
+}
+
+function showOnly(kept) {
+  world.hidden = new Set([...DATA.who.keys()].filter((who) => !kept.has(who)));
+  refresh();
 }
 
 function light(who) {
@@ -61,11 +68,7 @@ function makeChips() {
       if (!world.hidden.delete(who)) world.hidden.add(who);
       refresh();
     };
-    chip.ondblclick = () => {
-      world.hidden = new Set(DATA.who.keys());
-      world.hidden.delete(who);
-      refresh();
-    };
+    chip.ondblclick = () => showOnly(new Set([who]));
     chip.onpointerenter = () => light(who);
     chip.onpointerleave = () => light(null);
     room.append(chip);
