@@ -15,7 +15,7 @@ import numpy as np
 
 from nnarena.core.surfaces import SURFACES, Surface
 from nnarena.report.contours import contour
-from nnarena.report.numbers import NONE, with_spread
+from nnarena.report.numbers import NONE, number, with_spread
 from nnarena.report.strips import Axis, tick
 from nnarena.report.tuned import Tuned, is_tuned
 from nnarena.results.folder import EXHIBIT
@@ -24,7 +24,7 @@ from nnarena.stats.metrics import better
 
 WIDTH, HEIGHT, LEFT, BELOW = 560, 400, 34, 22  # of the drawing; room for the numbers of its axes
 GRID = 120  # squares of the grid that contour lines are found on, each way
-LEVELS = (0.03, 0.07, 0.13, 0.22, 0.33, 0.46, 0.6, 0.74, 0.87, 0.96)  # shares of the area that lie below a line
+LEVELS = (0.05, 0.08, 0.13, 0.22, 0.33, 0.46, 0.6, 0.74, 0.87, 0.96)  # shares of the area that lie below a line
 FAR = 4000.0  # pixels beyond which it does not matter where a path is
 COLORS = 10  # as many as the style sheet has; beyond it, lines are dashed
 
@@ -95,25 +95,29 @@ def _about(metric: str, surface: bool) -> str:
     if surface:
         return (
             f"{chosen}. A surface has nothing to generalise to: the rate is chosen by the figure that is shown. The "
-            "path is that of the first seed; a ring is the start, a cross a minimum. Lines are closer where it is "
-            "steeper; they enclose fixed shares of the picture."
+            "path is that of the first seed, every step of it at the beginning and some of them later. A ring is the "
+            "start, a cross a minimum; contour lines enclose fixed shares of the picture."
         )
     return f"{chosen}, on the validation data; they order the rows too. The figures are those of the test at this rate."
 
 
 def _row(one: Tuned, name: str, metrics: Sequence[str], who: int, color: int, has_path: bool, surface: bool) -> str:
-    scores = []
-    for metric in metrics:
-        values = one.values(metric)
-        text = with_spread(mean(values), sample_std(values)) if values else NONE
-        scores.append(f"<td>{text}</td>")
+    scores = "".join(_score(one.values(metric), brief=surface) for metric in metrics)
     now = f'<td class="now">{"" if has_path else NONE}</td>' if surface else ""
     tried = ", ".join(f"{_rate(rate)}{' †' if rate in one.failed else ''}" for rate in one.rates)
     return (
         f'<tr data-who="{who}" class="{_look(color)}"><td><span class="swatch"></span></td>'
-        f'<th scope="row">{escape(name)}</th><td>{_rate(one.lr)}</td>{"".join(scores)}{now}'
+        f'<th scope="row">{escape(name)}</th><td>{_rate(one.lr)}</td>{scores}{now}'
         f'<td class="tried">{tried}</td></tr>'
     )
+
+
+def _score(values: list[float], brief: bool) -> str:
+    """Mean and spread; beside a drawing the mean alone, and the rest where a hand points."""
+    if not values:
+        return f"<td>{NONE}</td>"
+    text = with_spread(mean(values), sample_std(values))
+    return f'<td title="{text}">{number(mean(values))}</td>' if brief else f"<td>{text}</td>"
 
 
 def _rate(rate: float | None) -> str:

@@ -18,7 +18,7 @@ from nnarena.core.spec import TaskSpec
 from nnarena.core.surfaces import find_surface
 from nnarena.core.task import Task
 
-SHOWN = 160  # places of a path that the report is left, besides the start
+FIRST, LATER = 60, 100  # steps of a path that the report is left: all at the beginning, then so many at most
 
 
 @task("surface", reference="Rosenbrock 1960; Beale 1958, On an iterative method for finding a local minimum")
@@ -155,14 +155,13 @@ class Walk(Learner):
         return time.perf_counter() - began
 
     def exhibit(self) -> dict[str, Any]:
-        """Some places of the path, evenly taken, as [step, x, y, f]; up to where a number was no longer finite."""
+        """Places of the path as [step, x, y, f], fewer of them later on; up to where a number was no longer finite."""
         path = self.path.double().cpu()
         values = self.task.surface.formula(path[:, 0], path[:, 1])
         good = torch.isfinite(values) & torch.isfinite(path).all(1)
         end = len(path) if good.all() else int(good.int().argmin())
-        every = math.ceil(max(len(path) - 1, 1) / SHOWN)
-        steps = [*range(0, end, every)]
-        steps += [end - 1] if steps and steps[-1] != end - 1 else []
+        every = max(1, math.ceil((len(path) - 1 - FIRST) / LATER))
+        steps = sorted({*range(min(FIRST, end)), *range(FIRST, end, every), end - 1} - {-1})
         places = [
             [step, *(float(f"{number:.5g}") for number in (*path[step].tolist(), float(values[step])))]
             for step in steps
