@@ -1,4 +1,7 @@
-"""Every registered model can be diagnosed, and looking changes nothing: its gradients are those of a plain step."""
+"""Every registered model of sequences or images can be diagnosed, and looking changes nothing.
+
+Its gradients are those of a plain step.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from nnarena.core.task import Task
 from nnarena.diagnose.measure import NOISE, measure
 from nnarena.nn import Recurrent
 
-MODELS = sorted(catalogue("model"))
+MODELS = sorted(name for name, item in catalogue("model").items() if item.reads in ("sequences", "images"))
 # The first of these that a model fits is where it is looked at.
 TASKS = {
     "add": {"length": 12, "samples": 8},
