@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from engine_helpers import Stop, bits, make, run, run_together
+from engine_helpers import Stop, assert_same, bits, make, run, run_together
 
 from nnarena.core.components import catalogue
 from nnarena.core.errors import ArenaError, BadOption, UnknownName
@@ -145,3 +145,13 @@ def test_what_cannot_be_is_said_in_a_sentence(task, kind, says):
 def test_who_does_not_belong_there_says_so(model, task):
     with pytest.raises(ArenaError, match=" it "):
         check_fit(make(model, task, "sgd", **SETTINGS))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("optimizer", ["sgd", "nesterov", "adam", "orthadam"])
+def test_a_gpu_walks_the_same_path_as_one_graph(tmp_path, optimizer):
+    logs: list[str] = []
+    run(trial("ravine", optimizer, lr=0.01), tmp_path / "gpu", logs=logs, device=torch.device("cuda"))
+    run(trial("ravine", optimizer, lr=0.01), tmp_path / "cpu")
+    assert not logs
+    assert_same(tmp_path / "gpu", tmp_path / "cpu", 1e-3)
