@@ -1,8 +1,8 @@
 """Every optimizer at its best learning rate: python docs/results/optimizer-race/tuned.py DIR
 
-The rate is chosen by validation alone, as on the page (`nnarena.report.tuned`); the figures are the test's, mean ± sample
-standard deviation over seeds. A rate with † is one at which a trial diverged; a best rate with * is at an end of those
-that were tried, so that a better one may lie beyond.
+The rate is chosen by validation alone, as on the page (`nnarena.report.tuned`); the figures are the test's, mean ±
+sample standard deviation over seeds. A rate with † is one at which a trial diverged; a best rate with * is at an end of
+those that were tried, so that a better one may lie beyond.
 """
 
 import sys
