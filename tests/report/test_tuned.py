@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from report_stores import make_study, trials, write
 
-from nnarena.report.page import build_page
+from nnarena.report.page import build_page, write_page
 from nnarena.report.summary import current_trials
 from nnarena.report.tuned import is_tuned, tuned, without_rate
 from nnarena.results.store import Store
@@ -51,6 +51,32 @@ def test_the_page_has_a_table_of_it_and_none_without_a_choice(store, arena):
     assert section.count("<tr data-who") == 2 and "0.01, 0.1, 1 †" in section and "0.6050 ± 0.0071" in section
     assert "on the validation data" in section and "<svg" not in section
     assert 'class="tuned"' not in build_page(arena)
+
+
+def test_a_button_shows_only_these_in_colours_that_differ(browser, store, tmp_path):
+    write_page(store, tmp_path / "report.html")
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto((tmp_path / "report.html").as_uri())
+
+    def colors() -> list[str]:
+        return page.locator("#task-0 tr.who:visible").evaluate_all("rows => rows.map((row) => row.className)")
+
+    before = colors()
+    page.get_by_role("button", name="show only these above").click()
+    names = page.locator("#task-0 tr.who:visible").all_inner_texts()
+    assert len(colors()) == 2 and any("adam[lr=0.01]" in name for name in names)
+    rows = page.locator(".rates tr[data-who]").evaluate_all(
+        "rows => rows.map((row) => [row.dataset.who, row.className])"
+    )
+    for who, look in rows:
+        assert set(look.split()) <= set(
+            page.locator(f'#task-0 tr.who[data-who="{who}"]').get_attribute("class").split()
+        )
+        number = int(look[1])
+        assert page.evaluate(f"() => nnarena.color({who}) === style('--c{number}')")
+    page.get_by_role("button", name="show all").click()
+    assert colors() == before and len(before) == 4
+    page.close()
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,9 @@ for (const section of document.querySelectorAll("section.tuned")) {
   if (!only) continue;
   only.hidden = false;
   only.addEventListener("click", () => {
-    const kept = new Set([...section.querySelectorAll("tr[data-who]")].map((row) => Number(row.dataset.who)));
-    showOnly(kept);
+    const rows = [...section.querySelectorAll("tr[data-who]")];
+    const colors = new Map(rows.map((row) => [Number(row.dataset.who), Number(row.dataset.color)]));
+    showOnly(new Set(colors.keys()), colors);
     section.previousElementSibling.scrollIntoView();
   });
 }

@@ -106,7 +106,7 @@ def _row(one: Tuned, name: str, metrics: Sequence[str], who: int, color: int, ha
     now = f'<td class="now">{"" if has_path else NONE}</td>' if surface else ""
     tried = ", ".join(f"{_rate(rate)}{' †' if rate in one.failed else ''}" for rate in one.rates)
     return (
-        f'<tr data-who="{who}" class="{_look(color)}"><td><span class="swatch"></span></td>'
+        f'<tr data-who="{who}" data-color="{color}" class="{_look(color)}"><td><span class="swatch"></span></td>'
         f'<th scope="row">{escape(name)}</th><td>{_rate(one.lr)}</td>{scores}{now}'
         f'<td class="tried">{tried}</td></tr>'
     )
