@@ -147,6 +147,15 @@ def test_who_does_not_belong_there_says_so(model, task):
         check_fit(make(model, task, "sgd", **SETTINGS))
 
 
+@pytest.mark.parametrize("lr", [0.01, 0.03, 0.055])
+def test_plain_descent_never_passes_the_flat_place_of_the_quartic_at_a_rate_that_could_stay_at_its_minimum(
+    tmp_path, lr
+):
+    """x ← x (1 − 4 η x (x + 3)) keeps its sign from x = 1 on if η < 1/16; the minimum holds it only if η < 2/36."""
+    run(trial("quartic", f"sgd[lr={lr}]", "point[spread=0]", epochs=8), tmp_path)
+    assert all(0 < x <= 1 for _, x, _, _ in places(tmp_path))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ["sgd", "nesterov", "adam", "orthadam"])
 def test_a_gpu_walks_the_same_path_as_one_graph(tmp_path, optimizer):
