@@ -73,6 +73,8 @@ WRONG = {
     "nothing": ((), "Name a model"),
     "no epochs": (("lstm", "--epochs", "0"), "epochs must be above 0"),
     "no look": (("lstm", "--look", "0"), "At least one sample"),
+    "reads words": (("ppmi",), "ppmi reads words: name a task"),
+    "reads nothing": (("point",), "point reads nothing: name a task"),
     "bad seed": (("lstm", "--seed", "-1"), "--seed must not be negative"),
     "no page": (("lstm", "--output", "x.svg"), "name it x.html"),
     "no store": (("--trial", "nowhere", "abc"), "holds no study"),

@@ -29,6 +29,8 @@ def other(option: Option) -> Value:
         return tuple(value / 2 for value in option.default)
     if option.default is None and option.annotation in ("int | None", "bool | None"):
         return 7 if "int" in option.annotation else True
+    if option.default is None and "float" in option.annotation:
+        return (0.5, 0.5) if "tuple" in option.annotation else 0.5
     if option.annotation == "str":
         return "'weight:0.5'"
     words = [word.strip("'\" ") for word in option.annotation.removeprefix("Literal[").removesuffix("]").split(",")]

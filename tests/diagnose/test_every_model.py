@@ -1,4 +1,7 @@
-"""Every registered model can be diagnosed, and looking changes nothing: its gradients are those of a plain step."""
+"""Every registered model of sequences or images can be diagnosed, and looking changes nothing.
+
+Its gradients are those of a plain step.
+"""
 
 from __future__ import annotations
 

@@ -71,6 +71,8 @@ def inputs(model: str, spec: TaskSpec, batch: int = B, most: int = 8) -> tuple[t
     generator = torch.Generator().manual_seed(1)
     if len(spec.input_shape) == 3:
         return (torch.randn(batch, *spec.input_shape, generator=generator),)
+    if not spec.input_shape:
+        return (torch.randn(batch, generator=generator),)
     if spec.vocabulary:
         return (torch.randint(SPECIAL, spec.vocabulary, (batch, *spec.input_shape), generator=generator),)
     steps = spec.length if model in FIXED_LENGTH else min(spec.length, most)
@@ -104,7 +106,7 @@ def test_every_model_does_the_published_tasks_and_says_why_it_cannot_do_one() ->
     assert {(row["model"], row["task"]) for row in PUBLISHED} <= set(PAIRS)
     assert HOME.keys() == set(MODELS)
     for model, task in PAIRS:
-        reads = {1: "tokens", 2: "sequences", 3: "images"}[len(make_task(task).spec.input_shape)]
+        reads = {0: "nothing", 1: "tokens", 2: "sequences", 3: "images"}[len(make_task(task).spec.input_shape)]
         assert catalogue("model")[model].reads == reads
     assert all(reason.startswith("it ") and reason.endswith(".") for reason in MISFITS.values() if reason)
 

@@ -295,7 +295,7 @@ def test_returns_are_drawn_over_steps_and_without_logarithms(browser, tmp_path):
     agent, plain = page.locator("#task-1"), page.locator("#task-0")
     if "pendulum" in plain.locator("h2").inner_text():
         agent, plain = plain, agent
-    assert agent.locator(".over option").all_inner_texts() == ["steps of the environment", "epochs", "seconds"]
+    assert agent.locator(".over option").all_inner_texts() == ["steps", "epochs", "seconds"]
     assert plain.locator(".over option").all_inner_texts() == ["epochs", "seconds"]
     assert agent.locator(".quantity").input_value() == "validation.return"
     log = agent.get_by_label("log scale")

@@ -34,7 +34,8 @@ def test_a_specification_needs_no_data(name, tmp_path, monkeypatch):
     monkeypatch.setenv("NNARENA_DATA", str(tmp_path / "nothing"))
     spec = make(name).spec
     assert isinstance(spec, TaskSpec)
-    assert min(spec.input_shape) > 0 and spec.output_size > 0 and spec.target in ("values", "class", "tokens")
+    assert all(size > 0 for size in spec.input_shape) and spec.output_size > 0
+    assert spec.target in ("values", "class", "tokens")
 
 
 @pytest.mark.parametrize("name", AT_HAND)

@@ -101,7 +101,10 @@ def _of_new(model: str | None, task: str | None, look: int, quiet: bool, **optio
     """A model as it would enter a task, trained if `epochs` says so."""
     if model is None:
         raise BadOption("Name a model, or a trained one by --trial DIR ID: nnarena diagnose lstm -t add.")
-    tasks = (task,) if task else USUAL[find("model", parse_choices([model])[0].ref).reads]
+    reads = find("model", parse_choices([model])[0].ref).reads
+    if not task and reads not in USUAL:
+        raise BadOption(f"{model} reads {reads}: name a task that gives it that, by -t.")
+    tasks = (task,) if task else USUAL[reads]
     trials = [_request(model, name, options) for name in tasks]
     from nnarena.diagnose.trial import diagnose_new, fitting
     from nnarena.engine.device import check_precision, pick_device

@@ -46,8 +46,8 @@ class Component:
     """One entry: how it is called, what it says of itself, its options, and how to get at it.
 
     `fingerprint` is a hash of the source of a person's own component: when they change it, its trials are new ones.
-    `reads` is what a model takes, "sequences", "images", "tokens" or "words"; `sets` which weights an initialiser is
-    for, "all" or "recurrent".
+    `reads` is what a model takes, "sequences", "images", "tokens", "words" or "nothing"; `sets` which weights an
+    initialiser is for, "all" or "recurrent".
     """
 
     kind: Kind
@@ -102,7 +102,7 @@ def _mark(name: str, reference: str) -> Callable[[Marked], Marked]:
 
 
 def model(name: str, *, reference: str = "", reads: str = "sequences") -> Callable[[Marked], Marked]:
-    """Marks `f(spec, *, options) -> torch.nn.Module` as a competitor on "sequences", "images", "tokens" or "words"."""
+    """Marks `f(spec, *, options) -> torch.nn.Module` as a competitor; `Component.reads` says on what."""
     return _mark(name, reference)
 
 

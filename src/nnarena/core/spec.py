@@ -20,13 +20,14 @@ class TaskSpec:
     """Shapes and meaning of one sample, without the batch dimension.
 
     input_shape   (steps, features) of a sequence, (channels, height, width) of an image, (steps,) of tokens,
-                  or (words,) of a vocabulary
+                  or (words,) of a vocabulary; () where there is nothing to read
     output_size   values to predict, classes to tell apart, or tokens to write with
     target        "values" (regression), "class" (one of `output_size`) or "tokens" (a sequence of these)
     per_step      an output at every step, or one after the last
     timespans     the time since the step before comes along as a second input, (steps,)
     vocabulary    how many tokens there are to read, where the input is tokens
     target_length steps of a target of tokens, END and padding included
+    start         where a model begins that is nothing but a place
 
     Tokens are numbers: PADDING, BEGIN and END, then a vocabulary's own. A source is padded in front, so that its last
     step is its last token, and a target behind.
@@ -39,6 +40,7 @@ class TaskSpec:
     timespans: bool = False
     vocabulary: int = 0
     target_length: int = 0
+    start: tuple[float, ...] = ()
 
     @property
     def length(self) -> int:

@@ -39,7 +39,7 @@ function shortNumber(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-const AXES = { steps: "steps of the environment", epoch: "epochs", seconds: "seconds" };
+const AXES = { steps: "steps", epoch: "epochs", seconds: "seconds" };
 const HIGHER_IS_BETTER = /accuracy$|exact_match$|spearman$|return$|reward_per_step$/;
 
 function quantityName(key) {
@@ -187,7 +187,7 @@ class Chart {
       pen.globalAlpha = dimmed ? 0.12 : lit === curve.who ? 1 : faint;
       pen.lineWidth = lit === curve.who ? 2 : curves.length > 60 ? 0.9 : 1.3;
       pen.strokeStyle = pen.fillStyle = this.world.color(curve.who);
-      pen.setLineDash(DASHES[Math.floor(curve.who / 10) % 3]);
+      pen.setLineDash(DASHES[this.world.dash(curve.who)]);
       this.drawLine(pen, curve);
     }
     pen.restore();

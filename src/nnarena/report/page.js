@@ -9,7 +9,10 @@ const world = {
   lit: null,
   charts: [],
   name: (who) => DATA.who[who],
-  color: (who) => style(`--c${who % 10}`),
+  painted: new Map(),  // competitors that have another colour for the time being
+  paint(who) { return this.painted.get(who) ?? who; },
+  color(who) { return style(`--c${this.paint(who) % 10}`); },
+  dash(who) { return Math.floor(this.paint(who) / 10) % 3; },
   shows(who) {
     if (this.hidden.has(who)) return false;
     const name = DATA.who[who].toLowerCase();
@@ -37,11 +40,28 @@ function element(tag, text = "", attributes = {}) {
 // Filter: the text box and the chips decide together which competitors are shown, in tables and curves.
 
 function refresh() {
-  for (const row of document.querySelectorAll("tr[data-who]")) row.hidden = !world.shows(Number(row.dataset.who));
+  for (const part of document.querySelectorAll("tr[data-who], g[data-who]")) {
+    part.toggleAttribute("hidden", !world.shows(Number(part.dataset.who)));
+  }
   for (const chip of document.querySelectorAll("#chips [data-who]")) {
     chip.setAttribute("aria-pressed", String(world.shows(Number(chip.dataset.who))));
   }
   world.draw();
+}
+
+function showOnly(kept, colors = new Map()) {
+  world.hidden = new Set([...DATA.who.keys()].filter((who) => !kept.has(who)));
+  paint(colors);
+  refresh();
+}
+
+// Few of many competitors may share a colour: give them others, or all their own ones again.
+function paint(colors) {
+  world.painted = colors;
+  for (const part of document.querySelectorAll("tr.who[data-who], #chips [data-who]")) {
+    const who = Number(part.dataset.who);
+    part.className = part.className.replace(/\bc\d\b/, `c${world.paint(who) % 10}`).replace(/\bdash\d\b/, `dash${world.dash(who)}`);
+  }
 }
 
 function light(who) {
@@ -61,11 +81,7 @@ function makeChips() {
       if (!world.hidden.delete(who)) world.hidden.add(who);
       refresh();
     };
-    chip.ondblclick = () => {
-      world.hidden = new Set(DATA.who.keys());
-      world.hidden.delete(who);
-      refresh();
-    };
+    chip.ondblclick = () => showOnly(new Set([who]));
     chip.onpointerenter = () => light(who);
     chip.onpointerleave = () => light(null);
     room.append(chip);
@@ -73,6 +89,7 @@ function makeChips() {
   const all = element("button", "show all", { type: "button", class: "plain" });
   all.onclick = () => {
     world.hidden.clear();
+    paint(new Map());
     world.words = [];
     document.getElementById("filter").value = "";
     refresh();

@@ -1,9 +1,10 @@
 """The report as one HTML file that opens anywhere, offline: style, script and data are in it, and nothing is fetched.
 
 `write_page(store, path)` puts together what the modules beside this one make: the summary, the leaderboards
-(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), what was looked at (`looked.py`) and
-what models looked at (`attention.py`), `page.html`, `page.css` and the two scripts: `page.js` sorts, filters and
-unfolds; `chart.js` draws the curves.
+(`board.py`), the drawings in them (`strips.py`), the thinned curves (`curves.py`), tuned learning rates and paths on
+surfaces (`paths.py`), what was looked at (`looked.py`) and what models looked at (`attention.py`), `page.html`,
+`page.css` and the scripts: `page.js` sorts, filters and unfolds; `chart.js` draws the curves; `paths.js` lets paths
+walk.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
 from nnarena.report.looked import looked_html
+from nnarena.report.paths import read_path, tuned_html
 from nnarena.report.published import NOT_COMPARABLE, TRAINING
 from nnarena.report.ranking import ABOUT_COLLAPSED, WATCHED, Board, boards
 from nnarena.report.summary import CELL, current_trials, summarise_table
+from nnarena.report.tuned import tuned
 from nnarena.report.words import read_words, words_html
 from nnarena.results.folder import RESULT
 from nnarena.results.store import TRIALS, Store
@@ -44,11 +47,17 @@ TESTED = {
     "those of the validation. Both are apart from training.",
     ("episodes", "last"): "<b>The test is taken once,</b> in episodes of its own, by the weights of the last epoch. It "
     "is apart from training.",
+    **dict.fromkeys(
+        [("surfaces", "best"), ("surfaces", "last")],
+        "<b>There is no test apart:</b> a surface has nothing to generalise to. Validation and test are the same look "
+        "at a place, without noise.",
+    ),
 }
 SHARED = {
     "samples": "saw the same data, the same splits and the same order of batches.",
     "episodes": "began with the same critics, practised in environments of the same seed, and were examined in "
     "episodes that began alike.",
+    "surfaces": "began at the same place and had the same noise at every step.",
 }
 # Settings of the protocol that are said by name where they are set.
 SAID = ("init", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise", "label_smoothing")
@@ -70,20 +79,26 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
     place = {cell: number for number, cell in enumerate(competitors(summary))}
     seeds = {(line["task"], *line["competitor"]): line["values"] for line in data.pop("seeds")}
     sections = [
-        board_html(number, board, place, seeds, summary["exclusive_timing"]) + _words(store, table, summary, board)
+        board_html(number, board, place, seeds, summary["exclusive_timing"])
+        + _tuned(store, table, number, board, place)
+        + _words(store, table, summary, board)
         for number, board in enumerate(found)
     ]
     looked = looked_html(store, table)
+    walks = any('<section class="tuned">' in section for section in sections)
+    extra = [name for name, there in (("look", looked), ("paths", walks)) if there]
     links = [(f"task-{number}", board.task) for number, board in enumerate(found)]
     links += [("looked", "looked at")] if looked else []
     names = {
         "title": escape(headline(store, summary)),
-        "style": (HERE / "page.css").read_text() + ((HERE / "look.css").read_text() if looked else ""),
-        "script": (HERE / "chart.js").read_text() + (HERE / "page.js").read_text(),
+        "style": "".join((HERE / f"{name}.css").read_text() for name in ("page", *extra)),
+        "script": "".join(
+            (HERE / f"{name}.js").read_text() for name in ("chart", "page", *(["paths"] if walks else []))
+        ),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "tested": TESTED["episodes" if all_practise(table) else "samples", store.study.protocol.select],
-        "shared": SHARED["episodes" if all_practise(table) else "samples"],
+        "tested": TESTED[kind_of_test(table), store.study.protocol.select],
+        "shared": SHARED[kind_of_test(table)],
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
@@ -141,6 +156,16 @@ def _data(store: Store, table: pl.DataFrame, summary: dict[str, Any], budget: in
 def _competitor_name(summary: dict[str, Any], cell: tuple[str, str]) -> str:
     several = len({row["optimizer"] for row in summary["rows"]}) > 1
     return " · ".join(cell) if several else cell[0]
+
+
+def _tuned(store: Store, table: pl.DataFrame, number: int, board: Board, place: dict[tuple[str, str], int]) -> str:
+    """Every optimizer at its best learning rate, and the paths of trials on a surface."""
+    if not board.metrics:
+        return ""
+    found = tuned(table, board.task, board.metrics[0])
+    read = {trial["id"]: read_path(store.folder / TRIALS / trial["path"]) for one in found for trial in one.trials}
+    paths = {trial: path for trial, path in read.items() if path}
+    return tuned_html(number, board.task, found, board.metrics, place, paths)
 
 
 def _words(store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Board) -> str:
@@ -206,11 +231,12 @@ def _age(store: Store, path: str) -> float:
 
 def protocol_line(store: Store, table: pl.DataFrame) -> str:
     """How every trial was trained, in one line."""
-    protocol, options, plain = store.study.protocol, practice_options(table), not all_practise(table)
+    protocol, options, kind = store.study.protocol, practice_options(table), kind_of_test(table)
+    plain = kind == "samples"
     parts = [
         f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
         f"at most {protocol.epochs} epochs" if plain else f"{protocol.epochs} epochs{_of(options, 'steps', ' of')}",
-        f"batches of {protocol.batch_size}",
+        *([f"batches of {protocol.batch_size}"] if kind != "surfaces" else []),
     ]
     if plain:
         train = 1 - protocol.test_fraction - protocol.validation_fraction
@@ -218,7 +244,7 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
             f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test, "
             "or the test that a publisher set aside"
         )
-    if options:
+    if not all(map(on_surface, options.values())):
         whom = "of agents, " if plain else ""
         parts.append(f"{whom}validation and test apart from training{_of(options, 'episodes', ', in')} each")
     parts += [falls(protocol)] if plain or protocol.schedule != "plateau" else []
@@ -248,6 +274,18 @@ def all_practise(table: pl.DataFrame) -> bool:
     """Whether no task of the study has samples, and so no splits of them."""
     options = practice_options(table)
     return bool(options) and set(options) == set(table["task"])
+
+
+def kind_of_test(table: pl.DataFrame) -> str:
+    """What all tasks of the study are tested by, as `TESTED` calls it; "samples" where some are tested by these."""
+    if not all_practise(table):
+        return "samples"
+    return "surfaces" if all(map(on_surface, practice_options(table).values())) else "episodes"
+
+
+def on_surface(options: dict[str, Any]) -> bool:
+    """Whether these are the options of a task on a surface."""
+    return {"of", "start", "noise"} <= options.keys()
 
 
 def _of(options: dict[str, dict[str, Any]], name: str, before: str) -> str:
