@@ -18,8 +18,9 @@ from nnarena.core.task import Task
 from nnarena.diagnose.measure import NOISE, measure
 from nnarena.nn import Recurrent
 
-# Words are read by models that learn from a text, and not from samples.
-MODELS = sorted(name for name, component in catalogue("model").items() if component.reads != "words")
+# Others learn from a text or from a surface, and not from samples.
+KINDS = ("sequences", "images", "tokens")
+MODELS = sorted(name for name, component in catalogue("model").items() if component.reads in KINDS)
 # The first of these that a model fits is where it is looked at.
 TASKS = {
     "add": {"length": 12, "samples": 8},
