@@ -15,6 +15,7 @@ AT_HAND = {
     "add": {"length": 10, "samples": 64},
     "memory": {"length": 5, "symbols": 2, "samples": 64},
     "cell": {"length": 4, "samples": 64},
+    "wave": {"length": 8, "samples": 64},
     "digits": {"samples": 64},
     "digits_image": {"samples": 64},
     "copy": {"length": 4, "shortest": 2, "samples": 64},
