@@ -43,12 +43,12 @@ class Learner(ABC):
     the weights, `optimizers` and `tensors()` are all that a continued trial needs, and it comes out with the same bits.
 
     steps        of an epoch
-    taken        steps so far, of all epochs; None where they are no measure of anything
+    taken        steps so far, of all epochs; 0 where they are no measure of anything
     optimizers   by name, besides that of the model
     """
 
     steps: int
-    taken: int | None = None
+    taken: int = 0
     optimizers: dict[str, Optimizer]
     finished: bool = False  # whether further epochs would teach nothing new; asked after an epoch
 

@@ -187,7 +187,7 @@ class Practice(Trainer):
         return self.state_of_one
 
     def remarks(self, member: int) -> dict[str, Any]:
-        steps = {} if self.learner.taken is None else {"steps": self.learner.taken}
+        steps = {"steps": self.learner.taken} if self.learner.taken else {}
         return {"training": self.training, **steps}
 
 

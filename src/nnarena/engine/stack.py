@@ -148,7 +148,7 @@ class Stacked(Trainer):
             cohort = list(group)
             rows = slice(start, start + len(cohort))
             params = [param.detach()[rows] for param in self.params.values()]
-            more = {"lr": self.start_lr} if "lr" in trial.options["optimizer"] else {}
+            more: dict[str, Any] = {"lr": self.start_lr} if "lr" in trial.options["optimizer"] else {}
             optimizer = make_optimizer(trial, dict(zip(self.params, params, strict=True)), self.device, 1, **more)
             for place, param in enumerate(params):
                 kept = [state.optimizer.state.get(list(state.params.values())[place], {}) for state in cohort]
