@@ -10,7 +10,7 @@ from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 
 
-@task("wave")
+@task("wave", reference="Karpathy 2015, The unreasonable effectiveness of recurrent neural networks: from one to many")
 class Wave(Task):
     """From one to many: draw a wave of which the first step alone tells the height, the speed and the beginning.
 
