@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -29,7 +30,9 @@ def competitors(summary: Mapping[str, Any]) -> list[Competitor]:
 
 
 def paragraph(text: str, kind: str = "meta") -> str:
-    return f'<p class="{kind}">{escape(text)}</p>'
+    """What stands in `backticks` is typed, and looks like it."""
+    shown = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+    return f'<p class="{kind}">{shown}</p>'
 
 
 def board_html(
