@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import pytest
 import torch
 from engine_helpers import CPU, assert_same, bits, curve, make, run, run_together
 
+from nnarena.core.protocol import Protocol
 from nnarena.engine.device import computing_with
 from nnarena.engine.fit import check_fit
 from nnarena.engine.members import Member
 from nnarena.engine.prepare import prepare
-from nnarena.engine.stack import Stacked
+from nnarena.engine.stack import NEAR, Stacked
 from nnarena.engine.trainer import Alone
 from nnarena.results.folder import TrialFolder
 
@@ -138,6 +141,13 @@ def test_weights_and_answers_stay_float32(precision):
     assert ready.model(*inputs).dtype == torch.float32
     assert seen == [torch.float32 if precision == "float32" else torch.bfloat16]
     assert {tensor.dtype for tensor in ready.state.params.values()} == {torch.float32}
+
+
+def test_seeds_train_as_one_whatever_products_are_computed_in(tmp_path):
+    assert set(NEAR) == set(get_args(get_type_hints(Protocol)["precision"]))
+    logs = []
+    run_together([trial("resnet18", seed, "adamw", precision="tf32") for seed in range(2)], tmp_path, logs=logs)
+    assert not logs
 
 
 @pytest.mark.gpu

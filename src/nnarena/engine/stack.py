@@ -29,7 +29,11 @@ from nnarena.engine.trainer import Alone, Log, Trainee, Trainer
 ELEMENTWISE = (SGD, Adam, AdamW, NAdam, RMSprop, Adagrad, Adadelta)
 SHARED = ("step", "mu_product")  # what an optimizer keeps once a tensor; all else has a number for every parameter
 # How near a member's loss in the stack must be to its own, by what products are computed in.
-NEAR = {"float32": {"rtol": 1e-3, "atol": 1e-6}, "bf16": {"rtol": 5e-2, "atol": 1e-3}}
+NEAR = {
+    "float32": {"rtol": 1e-3, "atol": 1e-6},
+    "tf32": {"rtol": 2e-2, "atol": 1e-3},
+    "bf16": {"rtol": 5e-2, "atol": 1e-3},
+}
 
 
 class Unstackable(Exception):

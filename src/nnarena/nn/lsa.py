@@ -26,7 +26,8 @@ def tf_idf_of(corpus: Corpus, words: int) -> Tensor:
     idf = np.log(count / np.maximum(np.bincount(word, minlength=words), 1))
     values = torch.from_numpy((found * idf[word]).astype(np.float32))
     where = torch.from_numpy(np.stack([word, place]))
-    return torch.sparse_coo_tensor(where, values, (words, count), is_coalesced=True, check_invariants=False)
+    with torch.sparse.check_sparse_tensor_invariants(enable=True):  # torch 2.11 warns where this is left open
+        return torch.sparse_coo_tensor(where, values, (words, count), is_coalesced=True)
 
 
 class LSA(WordVectors):
