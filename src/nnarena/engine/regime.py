@@ -1,4 +1,4 @@
-"""Noise and softer labels in training, all of it a function of seed, epoch and step: nothing to store.
+"""Noise, softer labels and larger steps in training, all of it a function of seed, epoch and step: nothing to store.
 
 B samples, S members, C classes. With t the label and p the prediction of a sample:
 
@@ -27,7 +27,7 @@ from nnarena.engine.hold import is_weight
 # What a key is changed by, so that noise on inputs or weights is no copy of the numbers that a task's own changes get.
 INPUTS, WEIGHTS = 0x5A17_C0DE_1234_5678, 0x3B2E_77F1_9ABC_DEF0
 OF_SAMPLES = ("input_noise", "weight_noise", "label_smoothing", "label_noise", "bagging", "watch_training")
-OF_SAMPLES += ("same_data",)
+OF_SAMPLES += ("same_data", "full_batch")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Regime:
 
     label_smoothing: float = 0.0
     weight_noise: float = 0.0
+    full_batch: bool = False
+
+    def step_size(self, samples: int, batch_size: int) -> int:
+        """How many of the training samples a step sees."""
+        return samples if self.full_batch else batch_size
 
     def loss_of(self, task: Task) -> Loss | None:
         """What is learned in the place of the task's own loss, if anything is."""
@@ -66,12 +71,14 @@ def regime_of(trial: Trial) -> Regime:
     return Regime(
         label_smoothing=asked.get("label_smoothing", 0.0),
         weight_noise=asked.get("weight_noise", 0.0),
+        full_batch=bool(trial.common("optimizer").get("full_batch")),
     )
 
 
 def check_regime(trial: Trial, task: Task) -> None:
     """Raise Unfit where something is asked for that the task has no use for."""
-    asked = {name: getattr(trial.protocol, name) for name in OF_SAMPLES} | trial.common("model")
+    asked = {name: getattr(trial.protocol, name) for name in OF_SAMPLES}
+    asked |= trial.common("model") | trial.common("optimizer")
     if task.practises:
         idle = [name for name in OF_SAMPLES if asked[name]]
         if idle:

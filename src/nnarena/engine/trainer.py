@@ -52,9 +52,10 @@ class Trainer:
         self.members, self.batch_size, self.device = list(members), batch_size, device
         self.task, self.model = ready.task, ready.model
         self.regime = ready.regime
-        self.steps = len(ready.parts["train"]) // batch_size
+        seen = self.regime.step_size(len(ready.parts["train"]), batch_size)
+        self.steps = len(ready.parts["train"]) // seen
         self.looks = len(ready.parts["validation"]) // batch_size
-        self.order_SB = torch.zeros(self.steps, len(members), batch_size, dtype=torch.int64, device=device)
+        self.order_SB = torch.zeros(self.steps, len(members), seen, dtype=torch.int64, device=device)
         self.keys_S = torch.zeros(len(members), dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
         self.columns = torch.arange(batch_size, device=device)
@@ -96,7 +97,7 @@ class Trainer:
     def train(self, orders: Sequence[Tensor | None], deadline: float | None = None) -> list[float]:
         """One pass; returns the mean of each member's losses.
 
-        `orders` (steps, B) say which samples a member sees; who is over has none, and stands still.
+        `orders` (steps, samples a step) say which samples a member sees; who is over has none, and stands still.
         """
         self.model.train()
         for member, order in enumerate(orders):

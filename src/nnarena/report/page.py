@@ -61,7 +61,7 @@ SHARED = {
 }
 # Settings of the protocol that are said by name where they are set.
 SAID = ("init", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise", "label_smoothing")
-SAID += ("label_noise", "bagging", "same_data")
+SAID += ("label_noise", "bagging", "same_data", "full_batch")
 
 
 def write_page(store: Store, path: Path, budget: int = BUDGET) -> None:
