@@ -254,7 +254,7 @@ def test_dropout_of_the_protocol_reaches_the_model(tmp_path):
         ({"label_noise": 0.1}, r"label_noise is for classes, and add\[length=4\] asks for values"),
         ({"task": "pendulum", "model": "mlp", "bagging": True}, "pendulum has no samples, .* leave bagging out"),
         ({"task": "pendulum", "model": "mlp[input_noise=0.1]"}, "pendulum has no samples, .* leave input_noise out"),
-        ({"task": "surface", "model": "point", "optimizer": "sgd[full_batch=true]"}, "surface has no .* full_batch out"),
+        ({"task": "surface", "model": "point", "optimizer": "sgd[full_batch=true]"}, "surface has .* full_batch out"),
     ],
 )
 def test_what_a_task_has_no_use_for_is_known_before_anything_runs(trial, sentence):
