@@ -297,6 +297,7 @@ SETTINGS = [
     {"clip_value": 0.01, "l1": 1e-3, "weight_noise": 0.02, "watch_gradient": True},
     {"label_smoothing": 0.1, "label_noise": 0.2, "bagging": True, "schedule": "cosine", "warmup": 1},
     {"full_batch": True},
+    {"dropout": 0.3},
 ]
 
 

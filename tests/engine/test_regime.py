@@ -31,6 +31,7 @@ EACH = [
     {"bagging": True},
     {"same_data": True},
     {"full_batch": True},
+    {"dropout": 0.3},
 ]
 KEYS = torch.tensor([5, 2**62 + 11, 77])
 
@@ -236,15 +237,6 @@ def test_a_full_batch_is_gradient_descent_by_hand(tmp_path):
 
 def test_the_cost_of_a_full_batch_can_be_foreseen():
     assert seconds_per_step([make(**DIGITS, full_batch=True)], CPU) > 0
-
-
-def test_dropout_of_the_protocol_reaches_the_model(tmp_path):
-    trials = [make(**DIGITS, seed=seed, dropout=0.3) for seed in range(2)]
-    logs: list[str] = []
-    run_together(trials, tmp_path / "one", logs=logs)
-    assert len(logs) == 1 and "one after another" in logs[0]
-    run(trials[1], tmp_path / "each")
-    assert bits(tmp_path / "each") == bits(tmp_path / "one" / "1")
 
 
 @pytest.mark.parametrize(

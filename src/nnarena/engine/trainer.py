@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.engine.blend import Blend
+from nnarena.engine.drop import dropping
 from nnarena.engine.graph import Replayed, is_recordable
 from nnarena.engine.hold import is_weight
 from nnarena.engine.prepare import Ready
@@ -237,7 +238,8 @@ class Alone(Trainer):
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         batch = self.train_data.batch(index_SB[0], self.keys_S)
         shaken = self.regime.shaken(self.own.params, self.keys_S, self.place)
-        loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss_of(self.task), shaken)
+        with dropping(self.model, self.keys_S[0], self.place):
+            loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss_of(self.task), shaken)
         return loss[None]
 
     def _gradient_of(self, name: str) -> Tensor | None:
