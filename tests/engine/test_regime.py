@@ -243,12 +243,16 @@ def test_the_cost_of_a_full_batch_can_be_foreseen():
     ("trial", "sentence"),
     [
         ({"label_smoothing": 0.1}, r"label_smoothing is for classes, and add\[length=4\] asks for values"),
+        ({"task": "copy", "model": "encoder_decoder", "label_smoothing": 0.1}, "classes, and copy asks for tokens"),
+        ({"task": "copy", "model": "encoder_decoder", "input_noise": 0.1}, "numbers, and copy gives tokens"),
+        ({"task": "surface", "model": "point", "l2": 0.1}, "l2 has nothing to act on: it trains no matrix"),
+        ({"model": "gru[freeze='.*weight.*',weight_noise=0.1]"}, "weight_noise has nothing to act on"),
         ({"label_noise": 0.1}, r"label_noise is for classes, and add\[length=4\] asks for values"),
         ({"task": "pendulum", "model": "mlp", "bagging": True}, "pendulum has no samples, .* leave bagging out"),
         ({"task": "pendulum", "model": "mlp[input_noise=0.1]"}, "pendulum has no samples, .* leave input_noise out"),
         ({"task": "surface", "model": "point", "optimizer": "sgd[full_batch=true]"}, "surface has .* full_batch out"),
     ],
 )
-def test_what_a_task_has_no_use_for_is_known_before_anything_runs(trial, sentence):
+def test_what_a_trial_has_no_use_for_is_known_before_anything_runs(trial, sentence):
     with pytest.raises(Unfit, match=sentence):
         check_fit(make(**trial))

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nnarena.core.errors import ArenaError, Unfit
 from nnarena.core.noise import normal
+from nnarena.core.options import Value
 from nnarena.core.task import Loss, Task
 from nnarena.core.trial import Trial
 from nnarena.engine.hold import is_weight
@@ -28,6 +29,7 @@ from nnarena.engine.hold import is_weight
 INPUTS, WEIGHTS = 0x5A17_C0DE_1234_5678, 0x3B2E_77F1_9ABC_DEF0
 OF_SAMPLES = ("input_noise", "weight_noise", "label_smoothing", "label_noise", "bagging", "watch_training")
 OF_SAMPLES += ("same_data", "full_batch")
+OF_WEIGHTS = ("l1", "l2", "weight_noise")
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,16 @@ def check_regime(trial: Trial, task: Task) -> None:
     if task.spec.target != "class":
         for name in ("label_smoothing", "label_noise"):
             if asked[name]:
-                raise Unfit(f"{name} is for classes, and {trial.task.label} asks for values.")
+                raise Unfit(f"{name} is for classes, and {trial.task.label} asks for {task.spec.target}.")
+    if asked["input_noise"] and task.spec.vocabulary:
+        raise Unfit(f"input_noise is for inputs that are numbers, and {trial.task.label} gives tokens.")
+
+
+def check_weights(model: nn.Module, settings: Mapping[str, Value]) -> None:
+    """Raise Unfit where something is asked for that the model has no weights for."""
+    idle = [name for name in OF_WEIGHTS if settings.get(name)]
+    if idle and not any(is_weight(param) for param in model.parameters() if param.requires_grad):
+        raise Unfit(f"{idle[0]} has nothing to act on: it trains no matrix and no kernel.")
 
 
 def shaken_inputs(inputs: tuple[Tensor, ...], index_B: Tensor, key: Tensor, size: float) -> tuple[Tensor, ...]:
