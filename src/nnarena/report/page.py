@@ -47,6 +47,10 @@ TESTED = {
     "those of the validation. Both are apart from training.",
     ("episodes", "last"): "<b>The test is taken once,</b> in episodes of its own, by the weights of the last epoch. It "
     "is apart from training.",
+    ("words", "best"): "<b>The test is one half of the questions,</b> asked once, after the epoch that answered the "
+    "other half best. No question is read in training.",
+    ("words", "last"): "<b>The test is one half of the questions,</b> asked once, after the last epoch. No question is "
+    "read in training.",
     **dict.fromkeys(
         [("surfaces", "best"), ("surfaces", "last")],
         "<b>There is no test apart:</b> a surface has nothing to generalise to. Validation and test are the same look "
@@ -57,6 +61,7 @@ SHARED = {
     "samples": "saw the same data, the same splits and the same order of batches.",
     "episodes": "began with the same critics, practised in environments of the same seed, and were examined in "
     "episodes that began alike.",
+    "words": "read the same corpus and were asked the same questions.",
     "surfaces": "began at the same place and had the same noise at every step.",
 }
 # Settings of the protocol that are said by name where they are set.
@@ -97,8 +102,8 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         ),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "tested": TESTED[kind_of_test(table), store.study.protocol.select],
-        "shared": SHARED[kind_of_test(table)],
+        "tested": TESTED[kind_of_test(store, table), store.study.protocol.select],
+        "shared": SHARED[kind_of_test(store, table)],
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
@@ -231,7 +236,7 @@ def _age(store: Store, path: str) -> float:
 
 def protocol_line(store: Store, table: pl.DataFrame) -> str:
     """How every trial was trained, in one line."""
-    protocol, options, kind = store.study.protocol, practice_options(table), kind_of_test(table)
+    protocol, options, kind = store.study.protocol, practice_options(store, table), kind_of_test(store, table)
     plain = kind == "samples"
     parts = [
         f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
@@ -261,26 +266,34 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
     return " · ".join(parts)
 
 
-def practice_options(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """The options of every task whose models learn from what they do: its results say what their training was like."""
+def practice_options(store: Store, table: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """The options of every task whose models learn from what they do: its results say what their training was like.
+
+    So do others where the protocol watches training, and then there is no task of this kind: they refuse it.
+    """
     import polars as pl
 
+    if store.study.protocol.watch_training or store.study.protocol.watch_gradient:
+        return {}
     columns = [name for name in table.columns if name.startswith("training.")]
     found = table.filter(pl.any_horizontal(pl.col(columns).is_not_null())) if columns else table.clear()
     return {task: json.loads(options)["task"] for task, options in found.select("task", "options").iter_rows()}
 
 
-def all_practise(table: pl.DataFrame) -> bool:
+def all_practise(store: Store, table: pl.DataFrame) -> bool:
     """Whether no task of the study has samples, and so no splits of them."""
-    options = practice_options(table)
+    options = practice_options(store, table)
     return bool(options) and set(options) == set(table["task"])
 
 
-def kind_of_test(table: pl.DataFrame) -> str:
+def kind_of_test(store: Store, table: pl.DataFrame) -> str:
     """What all tasks of the study are tested by, as `TESTED` calls it; "samples" where some are tested by these."""
-    if not all_practise(table):
+    if not all_practise(store, table):
         return "samples"
-    return "surfaces" if all(map(on_surface, practice_options(table).values())) else "episodes"
+    every = practice_options(store, table).values()
+    if all("corpus" in options for options in every):
+        return "words"
+    return "surfaces" if all(map(on_surface, every)) else "episodes"
 
 
 def on_surface(options: dict[str, Any]) -> bool:
