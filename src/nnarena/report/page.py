@@ -23,6 +23,7 @@ from nnarena.report.attention import attention_html
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
+from nnarena.report.gradients import Lengths, gradients_html, read_gradients
 from nnarena.report.looked import looked_html
 from nnarena.report.paths import read_path, tuned_html
 from nnarena.report.published import NOT_COMPARABLE, TRAINING
@@ -86,12 +87,14 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
     sections = [
         board_html(number, board, place, seeds, summary["exclusive_timing"])
         + _tuned(store, table, number, board, place)
+        + _gradients(store, table, summary, board, place)
         + _words(store, table, summary, board)
         for number, board in enumerate(found)
     ]
     looked = looked_html(store, table)
     walks = any('<section class="tuned">' in section for section in sections)
-    extra = [name for name, there in (("look", looked), ("paths", walks)) if there]
+    drawn = any('<section class="gradients">' in section for section in sections)
+    extra = [name for name, there in (("look", looked), ("paths", walks), ("figure", drawn)) if there]
     links = [(f"task-{number}", board.task) for number, board in enumerate(found)]
     links += [("looked", "looked at")] if looked else []
     names = {
@@ -171,6 +174,22 @@ def _tuned(store: Store, table: pl.DataFrame, number: int, board: Board, place: 
     read = {trial["id"]: read_path(store.folder / TRIALS / trial["path"]) for one in found for trial in one.trials}
     paths = {trial: path for trial, path in read.items() if path}
     return tuned_html(number, board.task, found, board.metrics, place, paths)
+
+
+def _gradients(
+    store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Board, place: dict[tuple[str, str], int]
+) -> str:
+    """How long the gradients of all weights were, the best competitor first."""
+    if not store.study.protocol.watch_gradient:
+        return ""
+    found: dict[tuple[str, str], list[Lengths]] = {}
+    for trial in table.iter_rows(named=True):
+        lengths = read_gradients(store.folder / TRIALS / trial["path"]) if trial["task"] == board.task else None
+        if lengths:
+            found.setdefault((trial["model"], trial["optimizer"]), []).append(lengths)
+    order = [(line.row["model"], line.row["optimizer"]) for line in board.lines if not line.is_baseline]
+    shown = [(_competitor_name(summary, cell), place[cell], found.get(cell, [])) for cell in order]
+    return gradients_html(board.task, shown)
 
 
 def _words(store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Board) -> str:
