@@ -63,6 +63,9 @@ def test_an_optimizer_and_a_study_of_one_name_are_both_shown(arena) -> None:
     assert "orthadam (optimizer)" in text and "orthadam (study)" in text
     assert [item["kind"] for item in json.loads(arena("show", "orthadam", "--json").out)] == ["optimizer", "study"]
     assert json.loads(arena("show", "poster", "--json").out)["kind"] == "study"
+    text = arena("show", "initialisation").out
+    assert "Protocol, 3 seeds: epochs=12, batch_size=32, stop_patience=12, watch_gradient=true; all else" in text
+    assert json.loads(arena("show", "initialisation", "--json").out)["protocol"]["bagging"] is False
 
 
 def test_show_lists_what_can_be_set(arena) -> None:

@@ -14,6 +14,7 @@ def test_the_defaults_are_the_published_protocol():
     assert PUBLISHED.as_dict() == {
         "epochs": 128,
         "batch_size": 128,
+        "full_batch": None,
         "samples": None,
         "lr": None,
         "test_fraction": 0.1,

@@ -67,6 +67,8 @@ def changed_setting(name: str) -> dict[str, Value]:
         return {"schedule": "exponential", "lr_decay": 0.5}
     if name == "warmup":
         return {"warmup": 3}
+    if name == "full_batch":
+        return {"full_batch": True}
     if name in ("dropout", "label_smoothing", "label_noise"):
         return {name: 0.5}
     if name in ("schedule", "milestones"):

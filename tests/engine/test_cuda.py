@@ -296,6 +296,8 @@ SETTINGS = [
     {"clip_norm": 0.05, "l2": 1e-3, "input_noise": 0.1},
     {"clip_value": 0.01, "l1": 1e-3, "weight_noise": 0.02, "watch_gradient": True},
     {"label_smoothing": 0.1, "label_noise": 0.2, "bagging": True, "schedule": "cosine", "warmup": 1},
+    {"full_batch": True},
+    {"dropout": 0.3},
 ]
 
 

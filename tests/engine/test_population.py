@@ -189,7 +189,7 @@ def test_a_checkpoint_is_in_the_format_of_one_trial(tmp_path):
 @pytest.mark.parametrize(
     ("model", "more", "reason"),
     [
-        (":noisy", {}, "random"),
+        (":chancy", {}, "random"),
         (":Diverges[after=20]", {}, "data-dependent control flow"),
         (":Differs", {}, "its seeds differ in more than parameters and buffers"),
         (":Small", {"optimizer": ":Signs"}, "Signs is not known to treat the members of a stack apart"),

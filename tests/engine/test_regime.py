@@ -12,11 +12,13 @@ from engine_helpers import CPU, Stop, assert_same, bits, curve, make, run, run_t
 
 from nnarena.core.errors import ArenaError, Unfit
 from nnarena.core.task import Task
-from nnarena.engine.fit import check_fit
+from nnarena.engine.fit import check_fit, seconds_per_step
 from nnarena.engine.hold import hold_back
 from nnarena.engine.prepare import prepare
 from nnarena.engine.regime import Regime, shaken_inputs, wrong_labels
 from nnarena.engine.step import State, compute_gradients
+from nnarena.engine.tensors import load
+from nnarena.results.folder import MODEL
 
 DIGITS = {"task": "digits", "model": "deep_mlp[hidden_size=8,layers=2,activation=tanh]", "epochs": 2}
 EACH = [
@@ -28,6 +30,8 @@ EACH = [
     {"label_noise": 0.3},
     {"bagging": True},
     {"same_data": True},
+    {"full_batch": True},
+    {"dropout": 0.3},
 ]
 KEYS = torch.tensor([5, 2**62 + 11, 77])
 
@@ -214,24 +218,41 @@ def test_the_length_of_a_gradient_is_the_mean_over_the_steps(tmp_path):
     assert curve(tmp_path)[0]["gradients"]["layers.0.weight"] == pytest.approx(np.mean(lengths), rel=1e-4)
 
 
-def test_dropout_of_the_protocol_reaches_the_model(tmp_path):
-    trials = [make(**DIGITS, seed=seed, dropout=0.3) for seed in range(2)]
-    logs: list[str] = []
-    run_together(trials, tmp_path / "one", logs=logs)
-    assert len(logs) == 1 and "one after another" in logs[0]
-    run(trials[1], tmp_path / "each")
-    assert bits(tmp_path / "each") == bits(tmp_path / "one" / "1")
+def test_a_full_batch_is_gradient_descent_by_hand(tmp_path):
+    """θ ← θ − η ∇ of the mean loss of all 256 training samples, once an epoch."""
+    result = run(make(**DIGITS, optimizer="sgd[full_batch=true,lr=0.5]", watch_gradient=True), tmp_path)
+    ready = prepare(make(**DIGITS, optimizer="sgd[lr=0.5]"), CPU)
+    inputs, targets = ready.parts["train"].batch(torch.arange(256))
+    losses = []
+    for _ in range(2):
+        losses.append(float(compute_gradients(ready.model, ready.task, ready.state, inputs, targets)))
+        with torch.no_grad():
+            for param in ready.state.params.values():
+                param -= 0.5 * param.grad
+    assert [line["loss"] for line in curve(tmp_path)] == pytest.approx(losses, rel=1e-5)
+    assert result["training"]["loss_sum"] == result["training"]["loss"], "an epoch is one step"
+    for name, tensor in load(tmp_path / MODEL)[0].items():
+        torch.testing.assert_close(tensor, ready.state.params[name].detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_cost_of_a_full_batch_can_be_foreseen():
+    assert seconds_per_step([make(**DIGITS, full_batch=True)], CPU) > 0
 
 
 @pytest.mark.parametrize(
     ("trial", "sentence"),
     [
         ({"label_smoothing": 0.1}, r"label_smoothing is for classes, and add\[length=4\] asks for values"),
+        ({"task": "copy", "model": "encoder_decoder", "label_smoothing": 0.1}, "classes, and copy asks for tokens"),
+        ({"task": "copy", "model": "encoder_decoder", "input_noise": 0.1}, "numbers, and copy gives tokens"),
+        ({"task": "surface", "model": "point", "l2": 0.1}, "l2 has nothing to act on: it trains no matrix"),
+        ({"model": "gru[freeze='.*weight.*',weight_noise=0.1]"}, "weight_noise has nothing to act on"),
         ({"label_noise": 0.1}, r"label_noise is for classes, and add\[length=4\] asks for values"),
         ({"task": "pendulum", "model": "mlp", "bagging": True}, "pendulum has no samples, .* leave bagging out"),
         ({"task": "pendulum", "model": "mlp[input_noise=0.1]"}, "pendulum has no samples, .* leave input_noise out"),
+        ({"task": "surface", "model": "point", "optimizer": "sgd[full_batch=true]"}, "surface has .* full_batch out"),
     ],
 )
-def test_what_a_task_has_no_use_for_is_known_before_anything_runs(trial, sentence):
+def test_what_a_trial_has_no_use_for_is_known_before_anything_runs(trial, sentence):
     with pytest.raises(Unfit, match=sentence):
         check_fit(make(**trial))

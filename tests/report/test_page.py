@@ -280,6 +280,25 @@ def test_agents_have_episodes_and_no_splits(tmp_path):
     assert "examined in episodes that began alike" in text and "same splits" not in text
 
 
+def told(folder: Path, task: str, options: dict, protocol: Protocol, **result) -> str:
+    """The page of a study of one task."""
+    store = Store.create(folder, make_study([task], ["mlp"], ["adam"], protocol=protocol))
+    for trial in trials(store.study):
+        write(store, trial, options={"task": options, "model": {}, "optimizer": {}}, **result)
+    return build_page(store)
+
+
+@pytest.mark.parametrize("watch", ["watch_training", "watch_gradient"])
+def test_training_that_was_watched_makes_no_agents(watch, tmp_path):
+    text = told(tmp_path, "digits", {}, Protocol(**{watch: True}), training={"accuracy": 0.99, "gradient": 1.0})
+    assert "80% training" in text and "The test set is read once" in text and "same splits" in text
+
+
+def test_readers_of_a_corpus_have_questions_and_no_episodes(tmp_path):
+    text = told(tmp_path, "analogy", {"corpus": "grammar"}, Protocol(), training={"loss": 1.0, "known": 1.0})
+    assert "one half of the questions" in text and "read the same corpus" in text and "episodes" not in text
+
+
 def test_beside_agents_samples_keep_their_splits(tmp_path):
     text = build_page(agents(tmp_path, ["pendulum", "add"]))
     line = re.search('<p class="protocol">(.*?)</p>', text)

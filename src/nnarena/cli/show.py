@@ -121,6 +121,14 @@ def describe_study(study: Study) -> dict[str, Any]:
     }
 
 
+def protocol_text(seeds: int, protocol: Protocol) -> str:
+    """What a study's protocol changes; the rest would be three dozen settings that go without saying."""
+    changed = ", ".join(f"{name}={render(value)}" for name, value in protocol.settings().items())
+    rest = "`nnarena show protocol` has all settings"
+    count = f"{seeds} seed{'s' if seeds > 1 else ''}"
+    return f"Protocol, {count}: {changed}; all else as usual ({rest})." if changed else f"{count}, as usual ({rest})."
+
+
 def render_text(content: dict[str, Any]) -> str:
     lines = [click.style(content["name"], bold=True) + f" ({content['kind']})", "", content["doc"]]
     if content.get("options"):
@@ -143,11 +151,7 @@ def render_text(content: dict[str, Any]) -> str:
     if content.get("missing"):
         lines += ["", f"Not in this version yet: {', '.join(content['missing'])}."]
     if "protocol" in content:
-        lines += [
-            "",
-            f"Protocol, {content['seeds']} seeds: "
-            + ", ".join(f"{k}={render(v)}" for k, v in content["protocol"].items()),
-        ]
+        lines += ["", protocol_text(content["seeds"], Protocol.of(content["protocol"]))]
     if content.get("reference"):
         lines += ["", f"Reference: {content['reference']}"]
     return "\n".join(lines)

@@ -29,6 +29,7 @@ COMMON: dict[str, tuple[Option, ...]] = {
         Option("lr_of", "str | None", doc="other learning rates, by a part of parameters' names: attention:0.1"),
         Option("clip_norm", "float | None", doc="how long a model's gradient may be at most"),
         Option("clip_value", "float | None", doc="how far from 0 each number of the gradient may be at most"),
+        Option("full_batch", "bool | None", doc="every step sees all training samples, so that an epoch is one step"),
     ),
     "task": (Option("batch_size", "int | None", doc="samples a step, in the place of the protocol's"),),
     "initialiser": (),

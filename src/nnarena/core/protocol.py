@@ -16,7 +16,7 @@ from nnarena.core.options import Option, Value, render, resolve
 # Settings that came after the first stores were made.
 LATER = ("schedule", "milestones", "step_factor", "select", "watch_test", "watch_gradient", "precision", "init")
 LATER += ("lr_decay", "warmup", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise")
-LATER += ("label_smoothing", "label_noise", "bagging", "same_data", "watch_training")
+LATER += ("label_smoothing", "label_noise", "bagging", "same_data", "watch_training", "full_batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,8 @@ class Protocol:
     Options:
         epochs: epochs at most
         batch_size: samples a step; splits are cut to whole batches, but for a test set that its publisher set aside
+        full_batch: every step sees all training samples, so that an epoch is one step: gradient descent proper; splits
+            are cut to whole batches of batch_size all the same, and looked at in these
         samples: samples at most, for every task of the study; none leaves it to the task
         lr: learning rate for every optimizer of the study; none leaves it to the optimizer
         test_fraction: share of the samples that is kept for the test
@@ -65,6 +67,7 @@ class Protocol:
 
     epochs: int = 128
     batch_size: int = 128
+    full_batch: bool | None = None
     samples: int | None = None
     lr: float | None = None
     test_fraction: float = 0.1

@@ -151,7 +151,10 @@ def _check_together(
     """Raise ArenaError where one part's options contradict another's."""
     model, optimizer = components["model"], components["optimizer"]
     if protocol.dropout is not None and "dropout" not in options["model"]:
-        raise Unfit(f"{model.name} has no option dropout, so dropout={protocol.dropout:g} cannot reach it.")
+        raise Unfit(
+            f"{model.name} has no option dropout, so dropout={protocol.dropout:g} cannot reach it: "
+            f"set it for those that have one, as in deep_mlp[dropout={protocol.dropout:g}]."
+        )
     decay = options["optimizer"].get("weight_decay")
     if model.common(options["model"]).get("l2") and decay:
         raise BadOption(

@@ -131,9 +131,9 @@ class Blank:
 
 def _seconds_as_one(members: list[Blank], steps: int, device: torch.device) -> float:
     batch = members[0].trial.protocol.batch_size
-    orders = [torch.arange(steps * batch).reshape(steps, batch)] * len(members)
     with computing_with(members[0].trial.protocol.threads, device, members[0].trial.protocol.precision):
         trainer = make_trainer(members[0].trial, members, device, log=lambda text: None)
+        orders = [torch.arange(steps * batch).reshape(trainer.steps, -1)] * len(members)
         try:
             trainer.train(orders)  # warms up, and on a GPU records
             synchronise(device)

@@ -101,11 +101,17 @@ class Member:
         data = [part.shape for data in self.ready.parts.values() for part in (*data.inputs, data.targets)]
         return *data, *((name, tensor.shape) for name, tensor in self.ready.state.weights().items())
 
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        samples = len(self.ready.parts["train"])
+        return samples // self.ready.regime.step_size(samples, self.trial.protocol.batch_size)
+
     def order(self) -> Tensor:
-        """(steps, batch size): which samples each step of the next epoch sees, the same for all rivals."""
+        """(steps, samples a step): which samples each step of the next epoch sees, the same for all rivals."""
         rng = np.random.default_rng(self.trial.axis("order", self.schedule.epoch))
         order = rng.permutation(len(self.ready.parts["train"]))
-        return torch.from_numpy(order.reshape(-1, self.trial.protocol.batch_size))
+        return torch.from_numpy(order.reshape(self.steps, -1))
 
     def noise(self) -> int:
         """The key of the next epoch's random changes of samples, the same for all rivals."""
@@ -145,7 +151,7 @@ class Member:
         ready, result, batch = self.ready, self.result, self.trial.protocol.batch_size
         result["status"], result["best_epoch"] = status, self.schedule.best_epoch
         if self.trial.protocol.watch_gradient:
-            result["training"] = _last_epoch(self.folder.curve(), len(ready.parts["train"]) // batch)
+            result["training"] = _last_epoch(self.folder.curve(), self.steps)
         if self.best:
             save(self.folder.path / MODEL, self.best)
             for part in ("validation", "test"):

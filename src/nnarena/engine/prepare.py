@@ -22,7 +22,7 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.graph import make_recordable
 from nnarena.engine.hold import hold_back
-from nnarena.engine.regime import Regime, check_regime, regime_of, wrong_labels
+from nnarena.engine.regime import Regime, check_regime, check_weights, regime_of, wrong_labels
 from nnarena.engine.splits import Split, split
 from nnarena.engine.start import set_start
 from nnarena.engine.step import Data, State, image_layout, multiply_in
@@ -184,6 +184,7 @@ def build_model(trial: Trial, task: Task, weights: Path | None = None, log: Log 
                 set_start(model, init, trial.axis("init"))
             build_wider = partial(component.load(), wider, **component.own(options))
             said = begin(model, settings, weights or find_weights(trial), build_wider)
+            check_weights(model, settings)
         except Exception as error:
             text = error if isinstance(error, ArenaError) else f"{type(error).__name__}: {error}"
             raise Unfit(f"{trial.model.label} does not fit {trial.task.label}: {text}") from error

@@ -1,4 +1,4 @@
-"""Noise and softer labels in training, all of it a function of seed, epoch and step: nothing to store.
+"""Noise, softer labels and larger steps in training, all of it a function of seed, epoch and step: nothing to store.
 
 B samples, S members, C classes. With t the label and p the prediction of a sample:
 
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nnarena.core.errors import ArenaError, Unfit
 from nnarena.core.noise import normal
+from nnarena.core.options import Value
 from nnarena.core.task import Loss, Task
 from nnarena.core.trial import Trial
 from nnarena.engine.hold import is_weight
@@ -27,7 +28,8 @@ from nnarena.engine.hold import is_weight
 # What a key is changed by, so that noise on inputs or weights is no copy of the numbers that a task's own changes get.
 INPUTS, WEIGHTS = 0x5A17_C0DE_1234_5678, 0x3B2E_77F1_9ABC_DEF0
 OF_SAMPLES = ("input_noise", "weight_noise", "label_smoothing", "label_noise", "bagging", "watch_training")
-OF_SAMPLES += ("same_data",)
+OF_SAMPLES += ("same_data", "full_batch")
+OF_WEIGHTS = ("l1", "l2", "weight_noise")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Regime:
 
     label_smoothing: float = 0.0
     weight_noise: float = 0.0
+    full_batch: bool = False
+
+    def step_size(self, samples: int, batch_size: int) -> int:
+        """How many of the training samples a step sees."""
+        return samples if self.full_batch else batch_size
 
     def loss_of(self, task: Task) -> Loss | None:
         """What is learned in the place of the task's own loss, if anything is."""
@@ -66,12 +73,14 @@ def regime_of(trial: Trial) -> Regime:
     return Regime(
         label_smoothing=asked.get("label_smoothing", 0.0),
         weight_noise=asked.get("weight_noise", 0.0),
+        full_batch=bool(trial.common("optimizer").get("full_batch")),
     )
 
 
 def check_regime(trial: Trial, task: Task) -> None:
     """Raise Unfit where something is asked for that the task has no use for."""
-    asked = {name: getattr(trial.protocol, name) for name in OF_SAMPLES} | trial.common("model")
+    asked = {name: getattr(trial.protocol, name) for name in OF_SAMPLES}
+    asked |= trial.common("model") | trial.common("optimizer")
     if task.practises:
         idle = [name for name in OF_SAMPLES if asked[name]]
         if idle:
@@ -79,7 +88,16 @@ def check_regime(trial: Trial, task: Task) -> None:
     if task.spec.target != "class":
         for name in ("label_smoothing", "label_noise"):
             if asked[name]:
-                raise Unfit(f"{name} is for classes, and {trial.task.label} asks for values.")
+                raise Unfit(f"{name} is for classes, and {trial.task.label} asks for {task.spec.target}.")
+    if asked["input_noise"] and task.spec.vocabulary:
+        raise Unfit(f"input_noise is for inputs that are numbers, and {trial.task.label} gives tokens.")
+
+
+def check_weights(model: nn.Module, settings: Mapping[str, Value]) -> None:
+    """Raise Unfit where something is asked for that the model has no weights for."""
+    idle = [name for name in OF_WEIGHTS if settings.get(name)]
+    if idle and not any(is_weight(param) for param in model.parameters() if param.requires_grad):
+        raise Unfit(f"{idle[0]} has nothing to act on: it trains no matrix and no kernel.")
 
 
 def shaken_inputs(inputs: tuple[Tensor, ...], index_B: Tensor, key: Tensor, size: float) -> tuple[Tensor, ...]:

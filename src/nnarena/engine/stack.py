@@ -20,6 +20,7 @@ from torch.optim import SGD, Adadelta, Adagrad, Adam, AdamW, NAdam, Optimizer, R
 
 from nnarena.core.trial import Trial
 from nnarena.engine.blend import Blend
+from nnarena.engine.drop import dropping
 from nnarena.engine.graph import first_line
 from nnarena.engine.norms import SideBySide
 from nnarena.engine.prepare import make_optimizer
@@ -99,7 +100,7 @@ class Stacked(Trainer):
         inputs, targets = self._batch(self.train_data, index_SB, self.keys_S)
         shaken = self.regime.shaken(self.params, self.keys_S, self.place, population_dims=1)
         with SideBySide():
-            losses_S, buffers = self.losses_of({**self.params, **shaken}, self.buffers, inputs, targets)
+            losses_S, buffers = self.losses_of({**self.params, **shaken}, self.buffers, inputs, targets, self.keys_S)
         gradients = torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
         for cohort in self.cohorts:
             cohort.take(gradients)
@@ -124,12 +125,16 @@ class Stacked(Trainer):
         return tuple(part.unflatten(0, index_SB.shape) for part in inputs), data.targets[self.rows, index_SB]
 
     def _loss_of_one(
-        self, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: tuple[Tensor, ...], targets: Tensor
+        self,
+        params: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        inputs: tuple[Tensor, ...],
+        targets: Tensor,
+        key: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        weights = {**params, **buffers}
-        loss = self.task.teach(
-            lambda *parts: functional_call(self.model, weights, parts), inputs, targets, self.regime.loss_of(self.task)
-        )
+        weights, loss_of = {**params, **buffers}, self.regime.loss_of(self.task)
+        with dropping(self.model, key, self.place):
+            loss = self.task.teach(lambda *parts: functional_call(self.model, weights, parts), inputs, targets, loss_of)
         return loss, {name: weights[name] for name in buffers}
 
     def _score_of_one(self, weights: Mapping[str, Tensor], inputs: Any, targets: Tensor) -> dict[str, Tensor]:
@@ -171,7 +176,7 @@ class Stacked(Trainer):
                 copies = {name: buffer.clone() for name, buffer in self.buffers.items()}
                 batch = self._batch(self.train_data, index, self.keys_S)
                 with SideBySide():
-                    losses_S, _ = self.losses_of(self.params, copies, *batch)
+                    losses_S, _ = self.losses_of(self.params, copies, *batch, self.keys_S)
                 torch.autograd.grad(losses_S.sum(), list(self.params.values()), allow_unused=True)
                 self.model.eval()
                 with torch.no_grad():

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.engine.blend import Blend
+from nnarena.engine.drop import dropping
 from nnarena.engine.graph import Replayed, is_recordable
 from nnarena.engine.hold import is_weight
 from nnarena.engine.prepare import Ready
@@ -52,9 +53,10 @@ class Trainer:
         self.members, self.batch_size, self.device = list(members), batch_size, device
         self.task, self.model = ready.task, ready.model
         self.regime = ready.regime
-        self.steps = len(ready.parts["train"]) // batch_size
+        seen = self.regime.step_size(len(ready.parts["train"]), batch_size)
+        self.steps = len(ready.parts["train"]) // seen
         self.looks = len(ready.parts["validation"]) // batch_size
-        self.order_SB = torch.zeros(self.steps, len(members), batch_size, dtype=torch.int64, device=device)
+        self.order_SB = torch.zeros(self.steps, len(members), seen, dtype=torch.int64, device=device)
         self.keys_S = torch.zeros(len(members), dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
         self.columns = torch.arange(batch_size, device=device)
@@ -96,7 +98,7 @@ class Trainer:
     def train(self, orders: Sequence[Tensor | None], deadline: float | None = None) -> list[float]:
         """One pass; returns the mean of each member's losses.
 
-        `orders` (steps, B) say which samples a member sees; who is over has none, and stands still.
+        `orders` (steps, samples a step) say which samples a member sees; who is over has none, and stands still.
         """
         self.model.train()
         for member, order in enumerate(orders):
@@ -236,7 +238,8 @@ class Alone(Trainer):
     def _gradients_of(self, index_SB: Tensor) -> Tensor:
         batch = self.train_data.batch(index_SB[0], self.keys_S)
         shaken = self.regime.shaken(self.own.params, self.keys_S, self.place)
-        loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss_of(self.task), shaken)
+        with dropping(self.model, self.keys_S[0], self.place):
+            loss = compute_gradients(self.model, self.task, self.own, *batch, self.regime.loss_of(self.task), shaken)
         return loss[None]
 
     def _gradient_of(self, name: str) -> Tensor | None:

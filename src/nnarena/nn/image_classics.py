@@ -8,8 +8,7 @@ x (B, C, H, W) → (B, classes).
                      of the image, poolings leave no row or column out, and dense layers of 512 units read the whole
                      last map as it is. Any size from 8×8 on will do.
 
-All tasks here are small, so that stem=cifar is the default; `cifar10[size=224]` is for the published one. Dropout draws
-other numbers for every seed, so that seeds train one after another; with dropout=0 they train as one.
+All tasks here are small, so that stem=cifar is the default; `cifar10[size=224]` is for the published one.
 """
 
 from __future__ import annotations

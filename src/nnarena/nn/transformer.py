@@ -133,9 +133,15 @@ class WideAttention(nn.Module):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-    """Scaled dot-product attention; a GPU's fast kernels cannot be mapped over a population, plain products can."""
+    """Scaled dot-product attention, with dropout of the shares if asked for.
+
+    Plain products where a GPU's fast kernels cannot be mapped over a population, or would draw their own numbers.
+    """
+    if dropout:
+        shares = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return F.dropout(shares, dropout) @ v
     with sdpa_kernel(SDPBackend.MATH) if q.is_cuda and recurrence.is_mapped() else contextlib.nullcontext():
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        return F.scaled_dot_product_attention(q, k, v)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:

@@ -30,8 +30,8 @@ def sgd(
 
         v ← μ v + (1 − d) g;   θ ← θ − η v;   with Nesterov's look ahead θ ← θ − η (g + μ v)
 
-    v begins as the first g. With all samples in one batch it is gradient descent, with one sample a batch stochastic
-    gradient descent in the narrow sense: `--batch-size`.
+    v begins as the first g. With all samples in one step, `sgd[full_batch=true]`, it is gradient descent; with one
+    sample a step, `--batch-size 1`, stochastic gradient descent in the narrow sense; between them lie mini-batches.
 
     Options:
         lr: learning rate η

@@ -38,7 +38,7 @@ def build_diagnosis(diagnosis: Diagnosis) -> str:
     names = {
         "title": escape(headline(diagnosis)),
         "circumstances": escape(circumstances(diagnosis)),
-        "style": (HERE / "page.css").read_text() + (HERE / "diagnosis.css").read_text(),
+        "style": "".join((HERE / f"{name}.css").read_text() for name in ("page", "figure", "diagnosis")),
         "flow": _flow(diagnosis),
         "jacobian": _jacobian(diagnosis),
         "layers": _layers(diagnosis),

@@ -23,6 +23,7 @@ from nnarena.report.attention import attention_html
 from nnarena.report.board import board_html, competitors, paragraph
 from nnarena.report.command import shown_folder
 from nnarena.report.curves import BUDGET, allowance, read_curve, short
+from nnarena.report.gradients import Lengths, gradients_html, read_gradients
 from nnarena.report.looked import looked_html
 from nnarena.report.paths import read_path, tuned_html
 from nnarena.report.published import NOT_COMPARABLE, TRAINING
@@ -47,6 +48,10 @@ TESTED = {
     "those of the validation. Both are apart from training.",
     ("episodes", "last"): "<b>The test is taken once,</b> in episodes of its own, by the weights of the last epoch. It "
     "is apart from training.",
+    ("words", "best"): "<b>The test is one half of the questions,</b> asked once, after the epoch that answered the "
+    "other half best. No question is read in training.",
+    ("words", "last"): "<b>The test is one half of the questions,</b> asked once, after the last epoch. No question is "
+    "read in training.",
     **dict.fromkeys(
         [("surfaces", "best"), ("surfaces", "last")],
         "<b>There is no test apart:</b> a surface has nothing to generalise to. Validation and test are the same look "
@@ -57,11 +62,12 @@ SHARED = {
     "samples": "saw the same data, the same splits and the same order of batches.",
     "episodes": "began with the same critics, practised in environments of the same seed, and were examined in "
     "episodes that began alike.",
+    "words": "read the same corpus and were asked the same questions.",
     "surfaces": "began at the same place and had the same noise at every step.",
 }
 # Settings of the protocol that are said by name where they are set.
 SAID = ("init", "clip_norm", "clip_value", "l1", "l2", "dropout", "input_noise", "weight_noise", "label_smoothing")
-SAID += ("label_noise", "bagging", "same_data")
+SAID += ("label_noise", "bagging", "same_data", "full_batch")
 
 
 def write_page(store: Store, path: Path, budget: int = BUDGET) -> None:
@@ -81,12 +87,14 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
     sections = [
         board_html(number, board, place, seeds, summary["exclusive_timing"])
         + _tuned(store, table, number, board, place)
+        + _gradients(store, table, summary, board, place)
         + _words(store, table, summary, board)
         for number, board in enumerate(found)
     ]
     looked = looked_html(store, table)
     walks = any('<section class="tuned">' in section for section in sections)
-    extra = [name for name, there in (("look", looked), ("paths", walks)) if there]
+    drawn = any('<section class="gradients">' in section for section in sections)
+    extra = [name for name, there in (("look", looked), ("paths", walks), ("figure", drawn)) if there]
     links = [(f"task-{number}", board.task) for number, board in enumerate(found)]
     links += [("looked", "looked at")] if looked else []
     names = {
@@ -97,8 +105,8 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         ),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "tested": TESTED[kind_of_test(table), store.study.protocol.select],
-        "shared": SHARED[kind_of_test(table)],
+        "tested": TESTED[kind_of_test(store, table), store.study.protocol.select],
+        "shared": SHARED[kind_of_test(store, table)],
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
@@ -168,6 +176,22 @@ def _tuned(store: Store, table: pl.DataFrame, number: int, board: Board, place: 
     return tuned_html(number, board.task, found, board.metrics, place, paths)
 
 
+def _gradients(
+    store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Board, place: dict[tuple[str, str], int]
+) -> str:
+    """How long the gradients of all weights were, the best competitor first."""
+    if not store.study.protocol.watch_gradient:
+        return ""
+    found: dict[tuple[str, str], list[Lengths]] = {}
+    for trial in table.iter_rows(named=True):
+        lengths = read_gradients(store.folder / TRIALS / trial["path"]) if trial["task"] == board.task else None
+        if lengths:
+            found.setdefault((trial["model"], trial["optimizer"]), []).append(lengths)
+    order = [(line.row["model"], line.row["optimizer"]) for line in board.lines if not line.is_baseline]
+    shown = [(_competitor_name(summary, cell), place[cell], found.get(cell, [])) for cell in order]
+    return gradients_html(board.task, shown)
+
+
 def _words(store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Board) -> str:
     """What competitors on words have learned, the best first, each by its first trial that shows it."""
     trials = [trial for trial in table.iter_rows(named=True) if trial["task"] == board.task]
@@ -231,7 +255,7 @@ def _age(store: Store, path: str) -> float:
 
 def protocol_line(store: Store, table: pl.DataFrame) -> str:
     """How every trial was trained, in one line."""
-    protocol, options, kind = store.study.protocol, practice_options(table), kind_of_test(table)
+    protocol, options, kind = store.study.protocol, practice_options(store, table), kind_of_test(store, table)
     plain = kind == "samples"
     parts = [
         f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
@@ -261,26 +285,34 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
     return " · ".join(parts)
 
 
-def practice_options(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """The options of every task whose models learn from what they do: its results say what their training was like."""
+def practice_options(store: Store, table: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """The options of every task whose models learn from what they do: its results say what their training was like.
+
+    So do others where the protocol watches training, and then there is no task of this kind: they refuse it.
+    """
     import polars as pl
 
+    if store.study.protocol.watch_training or store.study.protocol.watch_gradient:
+        return {}
     columns = [name for name in table.columns if name.startswith("training.")]
     found = table.filter(pl.any_horizontal(pl.col(columns).is_not_null())) if columns else table.clear()
     return {task: json.loads(options)["task"] for task, options in found.select("task", "options").iter_rows()}
 
 
-def all_practise(table: pl.DataFrame) -> bool:
+def all_practise(store: Store, table: pl.DataFrame) -> bool:
     """Whether no task of the study has samples, and so no splits of them."""
-    options = practice_options(table)
+    options = practice_options(store, table)
     return bool(options) and set(options) == set(table["task"])
 
 
-def kind_of_test(table: pl.DataFrame) -> str:
+def kind_of_test(store: Store, table: pl.DataFrame) -> str:
     """What all tasks of the study are tested by, as `TESTED` calls it; "samples" where some are tested by these."""
-    if not all_practise(table):
+    if not all_practise(store, table):
         return "samples"
-    return "surfaces" if all(map(on_surface, practice_options(table).values())) else "episodes"
+    every = practice_options(store, table).values()
+    if all("corpus" in options for options in every):
+        return "words"
+    return "surfaces" if all(map(on_surface, every)) else "episodes"
 
 
 def on_surface(options: dict[str, Any]) -> bool:
