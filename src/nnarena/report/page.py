@@ -47,6 +47,12 @@ TESTED = {
     "those of the validation. Both are apart from training.",
     ("episodes", "last"): "<b>The test is taken once,</b> in episodes of its own, by the weights of the last epoch. It "
     "is apart from training.",
+    ("words", "best"): "<b>The test questions are asked once,</b> of the reading that answered those of the validation "
+    "best. No question is read in training.",
+    (
+        "words",
+        "last",
+    ): "<b>The test questions are asked once,</b> of the last reading. No question is read in training.",
     **dict.fromkeys(
         [("surfaces", "best"), ("surfaces", "last")],
         "<b>There is no test apart:</b> a surface has nothing to generalise to. Validation and test are the same look "
@@ -57,6 +63,7 @@ SHARED = {
     "samples": "saw the same data, the same splits and the same order of batches.",
     "episodes": "began with the same critics, practised in environments of the same seed, and were examined in "
     "episodes that began alike.",
+    "words": "read the same corpus and were asked the same questions.",
     "surfaces": "began at the same place and had the same noise at every step.",
 }
 # Settings of the protocol that are said by name where they are set.
@@ -97,8 +104,8 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         ),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "tested": TESTED[kind_of_test(table), store.study.protocol.select],
-        "shared": SHARED[kind_of_test(table)],
+        "tested": " ".join(TESTED[kind, store.study.protocol.select] for kind in kinds_of_test(table)),
+        "shared": " They ".join(SHARED[kind] for kind in kinds_of_test(table)),
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
@@ -231,12 +238,16 @@ def _age(store: Store, path: str) -> float:
 
 def protocol_line(store: Store, table: pl.DataFrame) -> str:
     """How every trial was trained, in one line."""
-    protocol, options, kind = store.study.protocol, practice_options(table), kind_of_test(table)
-    plain = kind == "samples"
+    protocol, options, kinds = store.study.protocol, practice_options(table), kinds_of_test(table)
+    plain = "samples" in kinds
     parts = [
         f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
-        f"at most {protocol.epochs} epochs" if plain else f"{protocol.epochs} epochs{_of(options, 'steps', ' of')}",
-        *([f"batches of {protocol.batch_size}"] if kind != "surfaces" else []),
+        f"at most {protocol.epochs} epochs" if plain else _epochs(protocol, options, kinds),
+        *(
+            [f"batches of {protocol.batch_size}{' central words' * (kinds == ['words'])}"]
+            if kinds != ["surfaces"]
+            else []
+        ),
     ]
     if plain:
         train = 1 - protocol.test_fraction - protocol.validation_fraction
@@ -244,9 +255,12 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
             f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test, "
             "or the test that a publisher set aside"
         )
-    if not all(map(on_surface, options.values())):
-        whom = "of agents, " if plain else ""
-        parts.append(f"{whom}validation and test apart from training{_of(options, 'episodes', ', in')} each")
+    several = len(kinds) > 1
+    if "episodes" in kinds:
+        each = _of(options, "episodes", ", in")
+        parts.append(f"{'of agents, ' * several}validation and test apart from training{each and f'{each} each'}")
+    if "words" in kinds:
+        parts.append(f"{'of words, ' * several}half of the questions validate, the other half is the test")
     parts += [falls(protocol)] if plain or protocol.schedule != "plateau" else []
     parts += [f"learning rate rising over {protocol.warmup} epochs first"] if protocol.warmup else []
     parts += [f"end after {protocol.stop_patience} epochs without progress"] if plain else []
@@ -276,16 +290,28 @@ def all_practise(table: pl.DataFrame) -> bool:
     return bool(options) and set(options) == set(table["task"])
 
 
-def kind_of_test(table: pl.DataFrame) -> str:
-    """What all tasks of the study are tested by, as `TESTED` calls it; "samples" where some are tested by these."""
-    if not all_practise(table):
-        return "samples"
-    return "surfaces" if all(map(on_surface, practice_options(table).values())) else "episodes"
+def kinds_of_test(table: pl.DataFrame) -> list[str]:
+    """What the tasks of the study are tested by, as `TESTED` calls it, each kind once."""
+    found = dict.fromkeys(map(practice_kind, practice_options(table).values()))
+    return [*found] if all_practise(table) else ["samples", *found]
 
 
-def on_surface(options: dict[str, Any]) -> bool:
-    """Whether these are the options of a task on a surface."""
-    return {"of", "start", "noise"} <= options.keys()
+def practice_kind(options: dict[str, Any]) -> str:
+    """What a task without samples is tested by; its options tell it."""
+    if {"of", "start", "noise"} <= options.keys():
+        return "surfaces"
+    return "words" if {"corpus", "tokens", "vocabulary"} <= options.keys() else "episodes"
+
+
+def _epochs(protocol: Protocol, options: dict[str, dict[str, Any]], kinds: list[str]) -> str:
+    """How long a study trains whose tasks have no samples."""
+    if kinds != ["words"]:
+        return f"{protocol.epochs} epochs{_of(options, 'steps', ' of')}"
+    said = sorted({given["tokens"] for given in options.values()})
+    words = f"of at most {' or '.join(f'{value:,}' for value in said)} words"
+    return (
+        f"1 reading {words}" if protocol.epochs == 1 else f"{protocol.epochs} readings {words}, 1 by models that count"
+    )
 
 
 def _of(options: dict[str, dict[str, Any]], name: str, before: str) -> str:
