@@ -72,6 +72,8 @@ def test_a_plan_knows_what_is_trained(arena, own, trial):
         "run", "-t", "add[length=6]", "-m", lstm(f"start=first/{trial}", "freeze=body"), *SMALL, "--plan", "--json"
     )
     assert plan.code == 0 and json.loads(plan.out)["cells"][0]["parameters"] == 7
+    text = arena("run", "-t", "add[length=6]", "-m", lstm(), *SMALL, "--plan").out
+    assert "1 trial, 0 done" in text
     assert not (own / "runs").exists()
 
 

@@ -10,6 +10,7 @@ import click
 
 from nnarena.cli.completion import complete_names
 from nnarena.core.components import ROOMS, Component, Kind, catalogue, find, take_batch_size
+from nnarena.core.count import counted
 from nnarena.core.errors import ArenaError, Unfit, UnknownName
 from nnarena.core.options import Option, parse_choice, render
 from nnarena.core.protocol import Protocol
@@ -145,7 +146,7 @@ def render_text(content: dict[str, Any]) -> str:
     if "protocol" in content:
         lines += [
             "",
-            f"Protocol, {content['seeds']} seeds: "
+            f"Protocol, {counted(content['seeds'], 'seed')}: "
             + ", ".join(f"{k}={render(v)}" for k, v in content["protocol"].items()),
         ]
     if content.get("reference"):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnarena.core.count import counted
+
 if TYPE_CHECKING:
     from nnarena.core.trial import Trial
     from nnarena.results.store import Store
@@ -73,7 +75,7 @@ def render_text(folder: Path, content: dict[str, Any]) -> str:
 
     counts = content["counts"]
     parts = [f"{count} {name}" for name, count in counts.items() if count]
-    lines = [f"{content['study']}: {content['trials']} trials: {', '.join(parts)}."]
+    lines = [f"{content['study']}: {counted(content['trials'], 'trial')}: {', '.join(parts)}."]
     if content["seconds_left"]:
         lines[0] += f" About {duration(content['seconds_left'])} left at the pace so far."
     for item in content["running"]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from nnarena.core.count import counted
 from nnarena.core.files import finite, replacing
 from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
@@ -192,7 +193,7 @@ def _words(store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Bo
 def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
     done = table.height - len(summary["failures"])
     tiles: list[tuple[str, str, str]] = [
-        (f"{done:,}", "trials done", ""),
+        (f"{done:,}", "trial done" if done == 1 else "trials done", ""),
         (f"{len(summary['failures']):,}", "failed", "bad" if summary["failures"] else ""),
         (f"{summary['pending']:,}", "to come", ""),
     ]
@@ -241,8 +242,8 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
     protocol, options, kinds = store.study.protocol, practice_options(table), kinds_of_test(table)
     plain = "samples" in kinds
     parts = [
-        f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
-        f"at most {protocol.epochs} epochs" if plain else _epochs(protocol, options, kinds),
+        f"{counted(store.study.seeds, 'seed')} each",
+        f"at most {counted(protocol.epochs, 'epoch')}" if plain else _epochs(protocol, options, kinds),
         *(
             [f"batches of {protocol.batch_size}{' central words' * (kinds == ['words'])}"]
             if kinds != ["surfaces"]
@@ -262,14 +263,14 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
     if "words" in kinds:
         parts.append(f"{'of words, ' * several}half of the questions validate, the other half is the test")
     parts += [falls(protocol)] if plain or protocol.schedule != "plateau" else []
-    parts += [f"learning rate rising over {protocol.warmup} epochs first"] if protocol.warmup else []
-    parts += [f"end after {protocol.stop_patience} epochs without progress"] if plain else []
+    parts += [f"learning rate rising over {counted(protocol.warmup, 'epoch')} first"] if protocol.warmup else []
+    parts += [f"end after {counted(protocol.stop_patience, 'epoch')} without progress"] if plain else []
     parts += [f"{name} = {render(value)}" for name in SAID if (value := getattr(protocol, name)) not in (None, False)]
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
     parts += ["the gradients watched"] if protocol.watch_gradient else []
     parts += [f"products in {protocol.precision}"] if protocol.precision != "float32" else []
-    parts += [f"{protocol.samples} samples at most"] if protocol.samples and plain else []
+    parts += [f"{counted(protocol.samples, 'sample')} at most"] if protocol.samples and plain else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
     parts += [f"at most {protocol.timeout:g} s a trial"] if protocol.timeout else []
     return " · ".join(parts)
@@ -306,7 +307,7 @@ def practice_kind(options: dict[str, Any]) -> str:
 def _epochs(protocol: Protocol, options: dict[str, dict[str, Any]], kinds: list[str]) -> str:
     """How long a study trains whose tasks have no samples."""
     if kinds != ["words"]:
-        return f"{protocol.epochs} epochs{_of(options, 'steps', ' of')}"
+        return f"{counted(protocol.epochs, 'epoch')}{_of(options, 'steps', ' of')}"
     said = sorted({given["tokens"] for given in options.values()})
     words = f"of at most {' or '.join(f'{value:,}' for value in said)} words"
     return (
@@ -329,7 +330,8 @@ def falls(protocol: Protocol) -> str:
         return f"learning rate × {protocol.lr_decay:g} after every epoch"
     if protocol.schedule == "cosine":
         return "learning rate falling to 0 along a cosine"
-    return f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress"
+    patience = counted(protocol.plateau_patience, "epoch")
+    return f"learning rate × {protocol.plateau_factor:g} after {patience} without progress"
 
 
 def _failures(summary: dict[str, Any]) -> str:
