@@ -113,3 +113,17 @@ def test_the_page_shows_it_below_the_board_of_its_task(arena: Store):
     section = page[page.index('<section class="words">') :]
     assert section.index(f"{task}: what they learned") > 0 and page.count('<section class="words">') == 1
     assert section.count("<summary>") == len(models)
+
+
+def test_letters_on_a_map_can_be_read_and_one_map_does_not_fill_the_page(browser, arena: Store, tmp_path: Path):
+    folder = next(folder for folder in arena.folders() if folder.is_done and folder.result()["status"] == "done")
+    for maps in ([MAP] * 4, [MAP]):
+        (folder.path / "exhibit.json").write_text(json.dumps(SHOWN | {"maps": maps}))
+        (tmp_path / "report.html").write_text(build_page(arena))
+        for width in (1300, 390):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.goto((tmp_path / "report.html").as_uri())
+            drawn = page.evaluate("() => [...document.querySelectorAll('.planes svg')].map((svg) => svg.clientWidth)")
+            page.close()
+            assert len(drawn) == len(maps) and all(12 * wide / WIDTH >= 10 for wide in drawn)
+            assert all(wide < 700 for wide in drawn)
