@@ -37,6 +37,13 @@ WRONG = {
     "no jobs": ((*RUN, "lstm", "--jobs", "0"), "--jobs must be at least 1"),
     "too few samples": (("run", "-t", "add", "-m", "lstm", "--samples", "100"), "at least 1280 samples"),
     "odd length": (("run", "-t", "add[length=7]", "-m", "lstm"), "length must be even"),
+    "empty corpus": (("run", "-t", "analogy[tokens=0]", "-m", "ppmi"), "the corpus is empty"),
+    "small corpus": (("run", "-t", "analogy[tokens=30]", "-m", "ppmi"), "of 1,250 questions: 'norway' is not in it."),
+    "words unknown": (
+        ("run", "-t", "word_similarity[vocabulary=9]", "-m", "ppmi"),
+        "The vocabulary of 9 words has all",
+    ),
+    "words of tokens": (("run", "-t", "copy", "-m", "word2vec"), "the task gives sequences of tokens"),
     "missing data": (("run", "-t", "mnist", "-m", "gru"), "nnarena data get mnist"),
     "no device": ((*RUN, "lstm", "--device", "abacus"), "--device takes auto, cpu or cuda"),
     "nothing asked": (("run",), "Name a study"),

@@ -47,6 +47,13 @@ def test_looking_never_imports_torch(store: Path, arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_show_says_of_all_unfit_tasks_why_and_once(arena) -> None:
+    text = " ".join(arena("show", "densenet121").out.split())
+    assert text.count("it reads images (channels, height, width).") == 1 and "It does not fit activity, add," in text
+    assert "it needs 29×29 pixels with stem=imagenet: set the task's size=32, or stem=cifar." in text
+    assert "cifar10 6,964,106" in text
+
+
 @pytest.mark.parametrize("kind", ["model", "task", "optimizer"])
 def test_show_tells_of_every_component_its_options_and_reference(arena, kind: str) -> None:
     for name, component in catalogue(kind).items():

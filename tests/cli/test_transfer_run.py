@@ -72,6 +72,8 @@ def test_a_plan_knows_what_is_trained(arena, own, trial):
         "run", "-t", "add[length=6]", "-m", lstm(f"start=first/{trial}", "freeze=body"), *SMALL, "--plan", "--json"
     )
     assert plan.code == 0 and json.loads(plan.out)["cells"][0]["parameters"] == 7
+    text = arena("run", "-t", "add[length=6]", "-m", lstm(), *SMALL, "--plan").out
+    assert "1 trial, 0 done" in text
     assert not (own / "runs").exists()
 
 
@@ -80,8 +82,12 @@ def wrong(trial: str) -> dict[str, tuple[str, str]]:
     return {
         "no store": (lstm(f"start=nowhere/{trial}"), f"start=nowhere/{trial}: there is no such trial"),
         "no trial": (lstm("start=first/zzz"), "first has no trial 'zzz'"),
+        "which trial": (lstm("start=first"), f"start=first: which trial of it? As in first/{trial}."),
         "other weights": (lstm(f"start='first/{trial}@000000000000'"), "its weights are "),
-        "architecture": ("transformer[d_model=4," + start + "]", "they are of another model"),
+        "architecture": (
+            "transformer[d_model=4," + start + "]",
+            f"start=first/{trial} (lstm[hidden_size=6] on add[length=4]): it has ",
+        ),
         "shape": (f"lstm[hidden_size=5,{start}]", "has the shape (24, 2) in the weights, and (20, 2) in it"),
         "pattern": (lstm(start, "freeze='('"), "freeze takes body or a pattern of names"),
         "nothing frozen": (lstm(start, "freeze=conv"), "freeze='conv' is in no parameter's name"),
@@ -108,6 +114,23 @@ def test_a_trial_that_is_not_finished_or_has_no_weights(arena, own, trial):
     (folder / MODEL).unlink()
     assert "has no weights to start with; it ended as 'failed'" in run(arena, lstm(f"start=first/{trial}")).err
     assert not (own / "second").exists()
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, 1000])
+def test_weights_that_are_cut_short_are_told(length, arena, own, trial):
+    path = Store.open(own / "first").find(trial).path / MODEL
+    path.write_bytes(path.read_bytes()[:length])
+    printed = run(arena, lstm(f"start=first/{trial}"))
+    assert printed.code == 2 and printed.err.rstrip().endswith("model.safetensors is damaged: it is cut short.")
+    assert not (own / "second").exists()
+
+
+def test_status_lists_the_ids_that_a_start_takes(arena, own, trial):
+    assert trial not in arena("status", "first").out
+    line = arena("status", "first", "--trials").out.splitlines()[1]
+    assert line.startswith(f"  {trial}  add[length=4] lstm[hidden_size=6] adam seed 0: test mse ")
+    (done,) = json.loads(arena("status", "first", "--trials", "--json").out)["done"]
+    assert done["id"] == trial and done["test"]["mse"] > 0
 
 
 def test_a_model_is_built_with_what_a_trial_learned(own, trial):

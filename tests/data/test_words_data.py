@@ -114,6 +114,15 @@ def zip_of(path: Path, name: str, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("part", [1, 3, 7, 1000])
+@pytest.mark.parametrize("words", [0, 1, 5, 8, 99])
+def test_parts_of_text8_are_its_words_wherever_they_are_cut(part, words):
+    said = " anarchism originated as a term of abuse "
+    found = list(text8.first_words(np.frombuffer(said.encode(), np.uint8), words, part))
+    assert [word for some in found for word in some] == said.split()[:words]
+    assert part < 1000 or len(found) <= 1
+
+
 def test_text8_is_read_plain_or_zipped_and_cut_into_documents(tmp_path, monkeypatch):
     text = " anarchism originated as a term of abuse first used against early working class radicals"
     (tmp_path / "text8").write_text(text)

@@ -8,6 +8,7 @@ import pytest
 from engine_helpers import Stop, bits, make, run, run_together
 
 from nnarena.data.grammar import WORDS
+from nnarena.engine.tensors import load
 
 SMALL = "[tokens=6000]"
 
@@ -30,6 +31,19 @@ def test_one_that_counts_reads_once_and_one_that_descends_as_often_as_asked(tmp_
     for one in shown["maps"]:
         assert len(one["places"]) == len(one["words"]) and 0 < one["share"] <= 1
     assert all(len(found) == 6 for found in shown["neighbours"].values()) and len(shown["neighbours"]) == 12
+
+
+@pytest.mark.parametrize("setting", [{"l1": 0.1}, {"l2": 0.1}, {"clip_norm": 0.01}, {"clip_value": 1e-4}], ids=str)
+def test_what_holds_a_gradient_back_reaches_words_too(setting, tmp_path):
+    plain, held = (run(trial(epochs=1, **more), tmp_path / name) for name, more in (("a", {}), ("b", setting)))
+    assert plain["status"] == held["status"] == "done"
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "b" / "model.safetensors").read_bytes()
+
+
+def test_what_is_frozen_of_words_stays(tmp_path):
+    run(trial("word2vec[freeze=contexts]"), tmp_path)
+    learned = load(tmp_path / "model.safetensors")[0]
+    assert not learned["contexts"].any() and learned["vectors"].any()
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -51,12 +51,15 @@ def test_plain_lines_tell_of_every_trial(tmp_path, capsys):
 def test_a_finished_study_says_so():
     assert opening([], 7, 2) == "All 7 trials are done."
     assert opening(TRIALS, 3, 2) == "2 trials to run, 3 done already; 2 at a time."
+    assert opening(TRIALS[:1], 0, 2) == "1 trial to run; 2 at a time."
+    assert opening([], 1, 2) == "The trial is done." and str(Pace(1, 0)) == "0/1 trial"
 
 
 def test_a_result_without_a_number_is_nan():
     assert scores({"mse": None, "accuracy": 0.123456}) == "mse nan, accuracy 0.1235"
     result = new_result(TRIALS[0], exclusive=True) | {"status": "diverged", "test": {"mse": 0.5}, "epochs": 3}
     assert closing(TRIALS[0], result) == f"{name(TRIALS[0])}: diverged, test mse 0.5, 3 epochs, 0.0 s"
+    assert closing(TRIALS[0], result | {"epochs": 1}).endswith("1 epoch, 0.0 s")
 
 
 def test_the_pace_counts_epochs_of_running_trials(monkeypatch):

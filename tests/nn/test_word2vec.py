@@ -100,6 +100,18 @@ def test_rows_of_plain_sgd_are_the_step_of_torch(kind):
 def test_only_plain_sgd_is_taken_by_rows(options):
     assert plain_rate(torch.optim.SGD([torch.zeros(1)], 0.1, **options)) is None
     assert plain_rate(torch.optim.Adam([torch.zeros(1)], 0.1)) is None
+    held = torch.optim.SGD([torch.zeros(1)], 0.1)
+    held.register_step_pre_hook(lambda *_: None)
+    assert plain_rate(held) is None
+
+
+@pytest.mark.parametrize("kind", [NegativeSampling, FullSoftmax])
+def test_a_frozen_table_stays(kind):
+    net, centre, context, counted = some(kind)
+    net.contexts.requires_grad_(False)
+    vectors, contexts = net.vectors.detach().clone(), net.contexts.detach().clone()
+    net.learn(centre, context, counted, torch.optim.SGD([net.vectors], 0.1))
+    assert torch.equal(net.contexts, contexts) and not torch.equal(net.vectors, vectors)
 
 
 def test_windows_end_where_a_document_does():

@@ -261,12 +261,16 @@ def test_a_store_without_results_has_a_page(tmp_path: Path) -> None:
 AGENT = {"steps": 500, "episodes": 7}
 
 
+WORDS = {"corpus": "grammar", "tokens": 50_000, "vocabulary": 10_000}
+
+
 def agents(folder: Path, tasks: list[str]) -> Store:
-    """A study in which `pendulum` is learned by doing."""
+    """A study in which `pendulum` and `analogy` have no samples."""
     store = Store.create(folder, make_study(tasks, ["mlp", "gru"], ["adam"], seeds=2))
+    own = {"pendulum": AGENT, "analogy": WORDS}
     for trial in trials(store.study):
-        if trial.task.name == "pendulum":
-            write(store, trial, steps=500, options={"task": AGENT, "model": {}, "optimizer": {}})
+        if trial.task.name in own:
+            write(store, trial, steps=500, options={"task": own[trial.task.name], "model": {}, "optimizer": {}})
         else:
             write(store, trial)
     return store
@@ -294,16 +298,35 @@ def test_training_that_was_watched_makes_no_agents(watch, tmp_path):
     assert "80% training" in text and "The test set is read once" in text and "same splits" in text
 
 
-def test_readers_of_a_corpus_have_questions_and_no_episodes(tmp_path):
-    text = told(tmp_path, "analogy", {"corpus": "grammar"}, Protocol(), training={"loss": 1.0, "known": 1.0})
-    assert "one half of the questions" in text and "read the same corpus" in text and "episodes" not in text
-
-
 def test_beside_agents_samples_keep_their_splits(tmp_path):
     text = build_page(agents(tmp_path, ["pendulum", "add"]))
     line = re.search('<p class="protocol">(.*?)</p>', text)
     assert line is not None and "80% training" in line[1] and "of agents, validation and test apart" in line[1]
     assert "same splits" in text
+
+
+def test_words_are_read_and_asked_about(tmp_path):
+    text = build_page(agents(tmp_path, ["analogy"]))
+    line = re.search('<p class="protocol">(.*?)</p>', text)
+    assert line is not None and re.search(r"\d+ readings of at most 50,000 words, 1 by models that count", line[1])
+    assert "central words" in line[1] and "half of the questions validate, the other half is the test" in line[1]
+    assert not any(words in line[1] for words in ("%", "epochs", "apart from training", "agents", "of words,"))
+    assert "read the same corpus" in text and "No question is read in training" in text
+    assert "episodes that began alike" not in text and "same splits" not in text
+
+
+def test_where_all_kinds_meet_each_is_said(tmp_path):
+    text = build_page(agents(tmp_path, ["analogy", "pendulum", "add"]))
+    line = re.search('<p class="protocol">(.*?)</p>', text)
+    assert line is not None and "of words, half of the questions" in line[1] and "of agents, validation" in line[1]
+    assert "80% training" in line[1] and "central words" not in line[1]
+    for said in (
+        "order of batches. They ",
+        "read the same corpus",
+        "episodes that began alike",
+        "test set is read once",
+    ):
+        assert said in text
 
 
 def test_returns_are_drawn_over_steps_and_without_logarithms(browser, tmp_path):

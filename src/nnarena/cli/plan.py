@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from nnarena.core.count import counted
 from nnarena.core.study import Study
 
 
@@ -52,11 +53,10 @@ def render_text(plan: dict[str, Any]) -> str:
             for place, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append(click.style("  ".join(cells).rstrip(), bold=number == 0))
-    trials = "1 trial" if plan["trials"] == 1 else f"{plan['trials']} trials"
     lines.append("")
     lines.append(
-        f"{trials}, {plan['done']} done; at most {duration(plan['seconds_left'])} on {plan['device']}, "
-        f"{plan['jobs']} at a time, if none stops early. Folder: {plan['folder']}"
+        f"{counted(plan['trials'], 'trial')}, {plan['done']} done; at most {duration(plan['seconds_left'])} "
+        f"on {plan['device']}, {plan['jobs']} at a time, if none stops early. Folder: {plan['folder']}"
     )
     lines += [f"Before it can run: {text}" for text in plan["obstacles"]]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from typing import Any
 
@@ -10,10 +11,14 @@ import click
 
 from nnarena.cli.completion import complete_names
 from nnarena.core.components import ROOMS, Component, Kind, catalogue, find, take_batch_size
+from nnarena.core.count import counted
 from nnarena.core.errors import ArenaError, Unfit, UnknownName
 from nnarena.core.options import Option, parse_choice, render
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import Study, built_in_studies, find_study
+
+GIVEN = re.compile(r", and the task gives [^:]+")  # the part of a reason that is another one for every task
+WIDE = 118
 
 
 @click.command()
@@ -125,7 +130,7 @@ def protocol_text(seeds: int, protocol: Protocol) -> str:
     """What a study's protocol changes; the rest would be three dozen settings that go without saying."""
     changed = ", ".join(f"{name}={render(value)}" for name, value in protocol.settings().items())
     rest = "`nnarena show protocol` has all settings"
-    count = f"{seeds} seed{'s' if seeds > 1 else ''}"
+    count = counted(seeds, "seed")
     return f"Protocol, {count}: {changed}; all else as usual ({rest})." if changed else f"{count}, as usual ({rest})."
 
 
@@ -140,12 +145,7 @@ def render_text(content: dict[str, Any]) -> str:
     if "input" in content:
         lines += ["", f"Input {tuple(content['input'])}, output {tuple(content['output'])}, {content['target']}."]
     if "parameters" in content:
-        width = max(map(len, content["parameters"]))
-        lines += ["", click.style("Trainable parameters", bold=True)]
-        lines += [
-            f"  {task:{width}}  {count:,}" if isinstance(count, int) else f"  {task:{width}}  {count}"
-            for task, count in content["parameters"].items()
-        ]
+        lines += ["", click.style("Trainable parameters", bold=True), *render_parameters(content["parameters"])]
     for grid in content.get("grids", []):
         lines += ["", *(f"  {key}: {', '.join(names)}" for key, names in grid.items())]
     if content.get("missing"):
@@ -155,3 +155,17 @@ def render_text(content: dict[str, Any]) -> str:
     if content.get("reference"):
         lines += ["", f"Reference: {content['reference']}"]
     return "\n".join(lines)
+
+
+def render_parameters(parameters: dict[str, int | str]) -> list[str]:
+    """The number on every task that fits; then the others, those together that do not for the same reason."""
+    width = max(map(len, parameters))
+    lines = [f"  {task:{width}}  {count:,}" for task, count in parameters.items() if isinstance(count, int)]
+    others: dict[str, list[str]] = {}
+    for task, why in parameters.items():
+        if isinstance(why, str):
+            others.setdefault(GIVEN.sub("", why).rstrip("."), []).append(task)
+    for why, tasks in others.items():
+        text = f"It does not fit {', '.join(tasks)}: {why}."
+        lines += ["", *textwrap.wrap(text, WIDE, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)]
+    return lines

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnarena.core.count import counted
+
 if TYPE_CHECKING:
     from nnarena.core.trial import Trial
     from nnarena.results.store import Store
@@ -16,13 +18,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--trials", is_flag=True, help="List what is done, with the ids that rerun, look and start=… take.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def status(folder: Path, as_json: bool) -> None:
+def status(folder: Path, trials: bool, as_json: bool) -> None:
     """What of a study is done, running, failed or still to do, and how long it will take."""
     from nnarena.results.store import Store
 
-    content = describe(Store.open(folder))
+    store = Store.open(folder)
+    content = describe(store) | ({"done": finished(store)} if trials else {})
     click.echo(json.dumps(content, indent=1) if as_json else render_text(folder, content))
+
+
+def finished(store: Store) -> list[dict[str, Any]]:
+    """Every trial that is done: its id, what it is, and its test."""
+    names = ("task", "model", "optimizer", "seed", "test")
+    folders = [(trial.id, store.trial_folder(trial)) for trial in store.study.trials()]
+    results = [(name, folder.result()) for name, folder in folders if folder.is_done]
+    return [
+        {"id": name, **{key: result[key] for key in names}} for name, result in results if result["status"] == "done"
+    ]
 
 
 def describe(store: Store) -> dict[str, Any]:
@@ -73,9 +87,12 @@ def render_text(folder: Path, content: dict[str, Any]) -> str:
 
     counts = content["counts"]
     parts = [f"{count} {name}" for name, count in counts.items() if count]
-    lines = [f"{content['study']}: {content['trials']} trials: {', '.join(parts)}."]
+    lines = [f"{content['study']}: {counted(content['trials'], 'trial')}: {', '.join(parts)}."]
     if content["seconds_left"]:
         lines[0] += f" About {duration(content['seconds_left'])} left at the pace so far."
+    for item in content.get("done", []):
+        who = f"{item['task']} {item['model']} {item['optimizer']} seed {item['seed']}"
+        lines.append(f"  {item['id']}  {who}: test {scores(item['test'])}")
     for item in content["running"]:
         lines.append(f"  running  {item['trial']}: epoch {item['epoch']}/{item['epochs']} {scores(item['validation'])}")
     for item in content["failed"]:

@@ -66,15 +66,18 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, on the CPU, and the metadata. StoreError if the file is cut short or damaged."""
     try:
         return _read(path.read_bytes())
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, struct.error, RuntimeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise StoreError(f"{path} is damaged: {error}.") from error
 
 
 def _read(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    (length,) = struct.unpack_from("<Q", raw)
-    header = json.loads(raw[8 : 8 + length])
+    length = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 or length > len(raw) - 8:
+        raise ValueError("it is cut short")
+    header, data = _header(raw[8 : 8 + length]), raw[8 + length :]
     metadata = header.get("__metadata__", {})
-    data = raw[8 + length :]
+    if any(entry["data_offsets"][1] > len(data) for name, entry in header.items() if name != "__metadata__"):
+        raise ValueError("it is cut short")
     checksum = metadata.pop(CHECKSUM, None)
     if checksum not in (None, _checksum(header, [data])):
         raise ValueError("its checksum is wrong")
@@ -82,8 +85,6 @@ def _read(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        if end > len(data):
-            raise ValueError("it is cut short")
         dtype = TYPES[entry["dtype"]]
         if begin < 0 or end - begin != math.prod(entry["shape"]) * dtype.itemsize:
             raise ValueError(f"{name} is not as large as its shape says")
@@ -92,6 +93,13 @@ def _read(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
         else:
             tensors[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=dtype).reshape(entry["shape"])
     return tensors, metadata
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError("its header cannot be read") from error
 
 
 def _compact(header: Mapping[str, object]) -> bytes:

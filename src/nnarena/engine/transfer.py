@@ -28,7 +28,7 @@ from nnarena.core.options import Value
 from nnarena.core.start import digest_of, origin
 from nnarena.core.trial import Trial
 from nnarena.engine.tensors import load
-from nnarena.results.folder import START, TrialFolder
+from nnarena.results.folder import MODEL, START, TrialFolder
 from nnarena.results.start import weights_at
 
 BODY = "body"
@@ -88,11 +88,20 @@ def begin(
     head = functools.cache(lambda: find_head(model, build_wider()))
     said = ""
     if weights is not None:
-        anew = take_weights(model, load(weights)[0], head, origin(settings["start"])[0])
+        anew = take_weights(model, load(weights)[0], head, f"{origin(settings['start'])[0]}{whose(weights)}")
         said = f"the head starts anew, for another number of outputs: {', '.join(anew)}" if anew else ""
     if "freeze" in settings:
         freeze(model, settings["freeze"], head)
     return said
+
+
+def whose(weights: Path) -> str:
+    """` (resnet18 on digits_image)`: the finished trial in whose folder they lie; nothing for a copy of them."""
+    folder = TrialFolder(weights.parent)
+    if weights.name != MODEL or not folder.is_done:
+        return ""
+    result = folder.result()
+    return f" ({result['model']} on {result['task']})"
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from nnarena.core.count import counted
 from nnarena.core.trial import Trial
 from nnarena.launch.watch import Watcher
 
@@ -53,7 +54,7 @@ class Pace:
 
     def __str__(self) -> str:
         """`7/18 trials, 12.5 a minute, 52 s left`"""
-        text = f"{self.done + self.finished}/{self.done + self.pending} trials"
+        text = f"{self.done + self.finished}/{counted(self.done + self.pending, 'trial')}"
         minutes = (time.monotonic() - self.began) / 60
         if self.completed > 0 and minutes > 1 / 60:
             text += f", {self.completed / minutes:.1f} a minute"
@@ -144,14 +145,16 @@ class LiveProgress(Watcher):
 
 def opening(pending: list[Trial], done: int, jobs: int) -> str:
     already = f", {done} done already" if done else ""
-    return f"{len(pending)} trials to run{already}; {jobs} at a time." if pending else f"All {done} trials are done."
+    if pending:
+        return f"{counted(len(pending), 'trial')} to run{already}; {jobs} at a time."
+    return "The trial is done." if done == 1 else f"All {counted(done, 'trial')} are done."
 
 
 def closing(trial: Trial, result: dict[str, Any]) -> str:
     if result["status"] == "failed" or not result["test"]:
         return f"{name(trial)}: {result['status']}: {result['error'] or 'no epoch had a finite loss'}"
     status = "" if result["status"] == "done" else f"{result['status']}, "
-    effort = f"{result['epochs']} epochs, {duration(result['seconds_total'])}"
+    effort = f"{counted(result['epochs'], 'epoch')}, {duration(result['seconds_total'])}"
     status += "collapsed, " if result.get("collapsed") else ""
     return f"{name(trial)}: {status}test {scores(result['test'])}, {effort}"
 

@@ -85,16 +85,23 @@ class SkipGram(WordVectors):
         rate = plain_rate(optimizer)
         if rate is not None:
             step = self.gradient(centre, context, counted, scale=-rate)
-            self.vectors.index_add_(0, step.vector_rows, step.vector_grads)
-            if step.context_rows is None:
-                self.contexts.add_(step.context_grads)
-            else:
-                self.contexts.index_add_(0, step.context_rows, step.context_grads)
+            add_rows(self.vectors, step.vector_rows, step.vector_grads)
+            add_rows(self.contexts, step.context_rows, step.context_grads)
             return step.loss
         found = self.gradient(centre, context, counted)
         self.vectors.grad, self.contexts.grad = dense(found, len(self.vectors))
         optimizer.step()
         return found.loss
+
+
+def add_rows(table: Tensor, rows: Tensor | None, values: Tensor) -> None:
+    """table[rows] += values, rows that occur several times as often; None is all rows. A frozen table stays."""
+    if not table.requires_grad:
+        return
+    if rows is None:
+        table.add_(values)
+    else:
+        table.index_add_(0, rows, values)
 
 
 def dense(gradient: Gradient, words: int) -> tuple[Tensor, Tensor]:
@@ -201,9 +208,12 @@ def noise_table(counts: np.ndarray, size: int = TABLE) -> Tensor:
 
 
 def plain_rate(optimizer: Optimizer) -> float | None:
-    """The learning rate where a step is θ ← θ − η g and no more, so that rows without gradient stay as they are."""
-    group = optimizer.param_groups[0]
-    plain = type(optimizer) is SGD and not (group["momentum"] or group["weight_decay"] or group["maximize"])
+    """The learning rate where a step is θ ← θ − η g and no more, so that rows without gradient stay as they are.
+
+    None for all other optimizers, and where something is done to the gradient before a step (l1, l2, clipping).
+    """
+    group, hooks = optimizer.param_groups[0], optimizer._optimizer_step_pre_hooks
+    plain = type(optimizer) is SGD and not (group["momentum"] or group["weight_decay"] or group["maximize"] or hooks)
     return float(group["lr"]) if plain and len(optimizer.param_groups) == 1 else None
 
 

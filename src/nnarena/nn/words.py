@@ -49,6 +49,8 @@ class WordVectors(nn.Module):
 
 def check_words(spec: TaskSpec, **sizes: int) -> int:
     """How many words the task has. Unfit if it has none; BadOption if one of `sizes` is below 1."""
+    if spec.vocabulary:
+        raise Unfit("it reads a corpus of words, and the task gives sequences of tokens.")
     if len(spec.input_shape) != 1:
         raise Unfit(f"it reads words (a vocabulary,), and the task gives {spec.input_shape}.")
     for name, size in sizes.items():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from nnarena.core.count import counted
 from nnarena.report.numbers import NONE, number, whole
 from nnarena.report.ranking import (
     Board,
@@ -46,7 +47,7 @@ def board_html(
     common = _axis(board, seeds)
     rows = "".join(_row(board, line, place, seeds, common, exclusive) for line in board.lines)
     count = sum(not line.is_baseline for line in board.lines)
-    about = f"{count} competitor{'s' if count > 1 else ''}"
+    about = counted(count, "competitor")
     if board.metrics:
         about += f", ranked by test {board.metrics[0]}: {better(board.metrics[0])} is better"
     return (

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nnarena.core.count import counted
 from nnarena.report.numbers import NONE, number, whole
 
 Diagnosis = Mapping[str, Any]
@@ -22,13 +23,13 @@ def headline(diagnosis: Diagnosis) -> str:
 def circumstances(diagnosis: Diagnosis) -> str:
     """How the figures came about, in one line."""
     count, training = diagnosis["samples"], diagnosis["training"]
-    parts = [f"seed {diagnosis['seed']}", f"{count} training sample{'s' * (count > 1)}"]
+    parts = [f"seed {diagnosis['seed']}", counted(count, "training sample")]
     parts.append(diagnosis["before"]["precision"])
     if training is None:
         parts.append("not trained")
     else:
         epochs, ended = training["epochs"], "" if training["status"] == "done" else f", {training['status']}"
-        parts.append(f"{diagnosis['optimizer']}, {epochs} epoch{'s' * (epochs != 1)}{ended}")
+        parts.append(f"{diagnosis['optimizer']}, {counted(epochs, 'epoch')}{ended}")
     if training is not None and diagnosis["after"] is None:
         parts.append("no weights were left")
     losses = [f"{number(measured['loss'])} {when}" for when, measured in moments(diagnosis)]

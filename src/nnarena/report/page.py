@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from nnarena.core.count import counted
 from nnarena.core.files import finite, replacing
 from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
@@ -48,10 +49,10 @@ TESTED = {
     "those of the validation. Both are apart from training.",
     ("episodes", "last"): "<b>The test is taken once,</b> in episodes of its own, by the weights of the last epoch. It "
     "is apart from training.",
-    ("words", "best"): "<b>The test is one half of the questions,</b> asked once, after the epoch that answered the "
-    "other half best. No question is read in training.",
-    ("words", "last"): "<b>The test is one half of the questions,</b> asked once, after the last epoch. No question is "
-    "read in training.",
+    ("words", "best"): "<b>The test questions are asked once,</b> of the reading that answered those of the validation "
+    "best. No question is read in training.",
+    ("words", "last"): "<b>The test questions are asked once,</b> of the last reading. No question is read in "
+    "training.",
     **dict.fromkeys(
         [("surfaces", "best"), ("surfaces", "last")],
         "<b>There is no test apart:</b> a surface has nothing to generalise to. Validation and test are the same look "
@@ -105,8 +106,8 @@ def build_page(store: Store, budget: int = BUDGET) -> str:
         ),
         "data": embedded(data),
         "header": _header(store, table, summary),
-        "tested": TESTED[kind_of_test(store, table), store.study.protocol.select],
-        "shared": SHARED[kind_of_test(store, table)],
+        "tested": " ".join(TESTED[kind, store.study.protocol.select] for kind in kinds_of_test(store, table)),
+        "shared": " They ".join(SHARED[kind] for kind in kinds_of_test(store, table)),
         "nav": "".join(f'<a href="#{place}">{escape(name)}</a>' for place, name in links),
         "boards": "".join(sections) or '<p class="empty">No trial of this study is finished yet.</p>',
         "looked": looked,
@@ -209,7 +210,7 @@ def _words(store: Store, table: pl.DataFrame, summary: dict[str, Any], board: Bo
 def _header(store: Store, table: pl.DataFrame, summary: dict[str, Any]) -> str:
     done = table.height - len(summary["failures"])
     tiles: list[tuple[str, str, str]] = [
-        (f"{done:,}", "trials done", ""),
+        (f"{done:,}", "trial done" if done == 1 else "trials done", ""),
         (f"{len(summary['failures']):,}", "failed", "bad" if summary["failures"] else ""),
         (f"{summary['pending']:,}", "to come", ""),
     ]
@@ -255,12 +256,16 @@ def _age(store: Store, path: str) -> float:
 
 def protocol_line(store: Store, table: pl.DataFrame) -> str:
     """How every trial was trained, in one line."""
-    protocol, options, kind = store.study.protocol, practice_options(store, table), kind_of_test(store, table)
-    plain = kind == "samples"
+    protocol, options, kinds = store.study.protocol, practice_options(store, table), kinds_of_test(store, table)
+    plain = "samples" in kinds
     parts = [
-        f"{store.study.seeds} seed{'s' if store.study.seeds > 1 else ''} each",
-        f"at most {protocol.epochs} epochs" if plain else f"{protocol.epochs} epochs{_of(options, 'steps', ' of')}",
-        *([f"batches of {protocol.batch_size}"] if kind != "surfaces" else []),
+        f"{counted(store.study.seeds, 'seed')} each",
+        f"at most {counted(protocol.epochs, 'epoch')}" if plain else _epochs(protocol, options, kinds),
+        *(
+            [f"batches of {protocol.batch_size}{' central words' * (kinds == ['words'])}"]
+            if kinds != ["surfaces"]
+            else []
+        ),
     ]
     if plain:
         train = 1 - protocol.test_fraction - protocol.validation_fraction
@@ -268,18 +273,21 @@ def protocol_line(store: Store, table: pl.DataFrame) -> str:
             f"{train:.0%} training, {protocol.validation_fraction:.0%} validation, {protocol.test_fraction:.0%} test, "
             "or the test that a publisher set aside"
         )
-    if not all(map(on_surface, options.values())):
-        whom = "of agents, " if plain else ""
-        parts.append(f"{whom}validation and test apart from training{_of(options, 'episodes', ', in')} each")
+    several = len(kinds) > 1
+    if "episodes" in kinds:
+        each = _of(options, "episodes", ", in")
+        parts.append(f"{'of agents, ' * several}validation and test apart from training{each and f'{each} each'}")
+    if "words" in kinds:
+        parts.append(f"{'of words, ' * several}half of the questions validate, the other half is the test")
     parts += [falls(protocol)] if plain or protocol.schedule != "plateau" else []
-    parts += [f"learning rate rising over {protocol.warmup} epochs first"] if protocol.warmup else []
-    parts += [f"end after {protocol.stop_patience} epochs without progress"] if plain else []
+    parts += [f"learning rate rising over {counted(protocol.warmup, 'epoch')} first"] if protocol.warmup else []
+    parts += [f"end after {counted(protocol.stop_patience, 'epoch')} without progress"] if plain else []
     parts += [f"{name} = {render(value)}" for name in SAID if (value := getattr(protocol, name)) not in (None, False)]
     parts += ["the weights of the last epoch are tested"] if protocol.select == "last" else []
     parts += ["the test watched in every epoch"] if protocol.watch_test else []
     parts += ["the gradients watched"] if protocol.watch_gradient else []
     parts += [f"products in {protocol.precision}"] if protocol.precision != "float32" else []
-    parts += [f"{protocol.samples} samples at most"] if protocol.samples and plain else []
+    parts += [f"{counted(protocol.samples, 'sample')} at most"] if protocol.samples and plain else []
     parts += [f"learning rate {protocol.lr:g}"] if protocol.lr else []
     parts += [f"at most {protocol.timeout:g} s a trial"] if protocol.timeout else []
     return " · ".join(parts)
@@ -305,19 +313,28 @@ def all_practise(store: Store, table: pl.DataFrame) -> bool:
     return bool(options) and set(options) == set(table["task"])
 
 
-def kind_of_test(store: Store, table: pl.DataFrame) -> str:
-    """What all tasks of the study are tested by, as `TESTED` calls it; "samples" where some are tested by these."""
-    if not all_practise(store, table):
-        return "samples"
-    every = practice_options(store, table).values()
-    if all("corpus" in options for options in every):
-        return "words"
-    return "surfaces" if all(map(on_surface, every)) else "episodes"
+def kinds_of_test(store: Store, table: pl.DataFrame) -> list[str]:
+    """What the tasks of the study are tested by, as `TESTED` calls it, each kind once."""
+    found = dict.fromkeys(map(practice_kind, practice_options(store, table).values()))
+    return [*found] if all_practise(store, table) else ["samples", *found]
 
 
-def on_surface(options: dict[str, Any]) -> bool:
-    """Whether these are the options of a task on a surface."""
-    return {"of", "start", "noise"} <= options.keys()
+def practice_kind(options: dict[str, Any]) -> str:
+    """What a task without samples is tested by; its options tell it."""
+    if {"of", "start", "noise"} <= options.keys():
+        return "surfaces"
+    return "words" if {"corpus", "tokens", "vocabulary"} <= options.keys() else "episodes"
+
+
+def _epochs(protocol: Protocol, options: dict[str, dict[str, Any]], kinds: list[str]) -> str:
+    """How long a study trains whose tasks have no samples."""
+    if kinds != ["words"]:
+        return f"{counted(protocol.epochs, 'epoch')}{_of(options, 'steps', ' of')}"
+    said = sorted({given["tokens"] for given in options.values()})
+    words = f"of at most {' or '.join(f'{value:,}' for value in said)} words"
+    return (
+        f"1 reading {words}" if protocol.epochs == 1 else f"{protocol.epochs} readings {words}, 1 by models that count"
+    )
 
 
 def _of(options: dict[str, dict[str, Any]], name: str, before: str) -> str:
@@ -335,7 +352,8 @@ def falls(protocol: Protocol) -> str:
         return f"learning rate × {protocol.lr_decay:g} after every epoch"
     if protocol.schedule == "cosine":
         return "learning rate falling to 0 along a cosine"
-    return f"learning rate × {protocol.plateau_factor:g} after {protocol.plateau_patience} epochs without progress"
+    patience = counted(protocol.plateau_patience, "epoch")
+    return f"learning rate × {protocol.plateau_factor:g} after {patience} without progress"
 
 
 def _failures(summary: dict[str, Any]) -> str:

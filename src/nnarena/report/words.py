@@ -10,10 +10,11 @@ from typing import Any
 
 from nnarena.results.folder import EXHIBIT
 
-WIDTH, HEIGHT, SIDE, EDGE = 440, 300, 72, 12  # of a map; room at its sides for the words
+WIDTH, HEIGHT, SIDE, EDGE = 560, 360, 84, 14  # of a map; room at its sides for the words
 COLORS = 10  # as many as the style sheet has
-LEFT = ' text-anchor="end"'
-LINE, LETTER = 11.0, 5.8  # pixels that a line of text is high, and a letter is wide
+DOT, GAP = 3.0, 6.0  # pixels: the radius of a dot, and from its middle to where its word begins
+LINE, LETTER = 12.0, 6.4  # pixels that a line of text is high, and a letter is wide at most
+Box = tuple[float, float, float, float]  # left, right, top, bottom
 
 
 def read_words(folder: Path) -> dict[str, Any] | None:
@@ -32,8 +33,8 @@ def words_html(task: str, shown: Iterable[tuple[str, int, dict[str, Any]]]) -> s
     """A section with a fold for every competitor (name, seed, what it shows); the first is open."""
     folds = [
         f"<details{'' if place else ' open'}><summary>{escape(name)} <small>seed {seed}</small></summary>"
-        f'<div class="learned"><div class="maps">{"".join(map(_map, content["maps"], range(COLORS)))}</div>'
-        f"{_neighbours(content['neighbours'])}</div></details>"
+        f'<div class="planes">{"".join(map(_map, content["maps"], range(COLORS)))}</div>'
+        f"{_neighbours(content['neighbours'])}</details>"
         for place, (name, seed, content) in enumerate(shown)
     ]
     if not folds:
@@ -41,8 +42,9 @@ def words_html(task: str, shown: Iterable[tuple[str, int, dict[str, Any]]]) -> s
     return (
         f'<section class="words"><h2>{escape(task)}: what they learned</h2>'
         '<p class="meta">Words in the plane in which their vectors, taken of length 1, differ most (principal '
-        "components). Lines join the two words of a pair: where their relation is a difference of vectors, the lines "
-        f"run alike. Beside them, the words with the largest cosine.</p>{''.join(folds)}</section>"
+        "components). Lines join the two words of a pair, from a full dot to an open one: where their relation is a "
+        "difference of vectors, the lines run alike. A dot without a name has no room for it: point at it. Below, the "
+        f"words with the largest cosine to some of them.</p>{''.join(folds)}</section>"
     )
 
 
@@ -55,14 +57,14 @@ def _map(content: dict[str, Any], color: int) -> str:
     )
     seconds = {other for _, other in content["pairs"]}
     dots = "".join(
-        f'<circle class="{"second" if number in seconds else ""}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
+        f'<circle class="{"second" if number in seconds else ""}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT:g}">'
         f"<title>{escape(word)}</title></circle>"
         for number, (word, (x, y)) in enumerate(zip(words, places, strict=True))
     )
     away = {end: places[end][0] < places[other][0] for pair in content["pairs"] for end, other in (pair, pair[::-1])}
     texts = "".join(
-        f'<text x="{x:.1f}" y="{y + 3.5:.1f}"{LEFT if left else ""}>{escape(word)}</text>'
-        for word, x, y, left in _readable(words, places, away)
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(word)}</text>'
+        for word, x, y, anchor in _readable(words, places, away)
     )
     name = escape(str(content["group"]))
     return (
@@ -84,28 +86,55 @@ def _scaled(places: list[list[float]]) -> list[tuple[float, float]]:
 
 def _readable(
     words: list[str], places: list[tuple[float, float]], away: dict[int, bool]
-) -> Iterator[tuple[str, float, float, bool]]:
-    """Names that cover no other, where they are written, and whether to the left of it, away from the line.
+) -> Iterator[tuple[str, float, float, str]]:
+    """Names that cover neither each other nor a dot, where each is written, and which end of it is there.
 
-    The others are told by their dots.
+    Beside its dot, away from its line, if there is room; else on the other side, above or below. `away` says of a
+    dot whether its line runs to the right. Words that find no room are told by their dots.
     """
-    taken: list[tuple[float, float, float]] = []
-    for number, (word, (x, y)) in enumerate(zip(words, places, strict=True)):
-        left = away.get(number, False)
-        start, width = (x - 6 if left else x + 6), LETTER * len(word)
-        low, high = (start - width, start) if left else (start, start + width)
-        if all(high < first or low > last or abs(y - height) >= LINE for first, last, height in taken):
-            taken.append((low, high, y))
-            yield word, start, y, left
+    dots = [(x - DOT, x + DOT, y - DOT, y + DOT) for x, y in places]
+    taken: list[Box] = []
+    for number, (word, place) in enumerate(zip(words, places, strict=True)):
+        others = [dot for other, dot in enumerate(dots) if other != number]
+        for anchor, x, y in _around(*place, left=away.get(number, False)):
+            box = _box(anchor, x, y, LETTER * len(word))
+            if _inside(box) and not any(_overlap(box, other) for other in [*taken, *others]):
+                taken.append(box)
+                yield word, x, y, anchor
+                break
+
+
+def _around(x: float, y: float, left: bool) -> list[tuple[str, float, float]]:
+    """Where the name of a dot may stand, the best place first: the end of it that is at (x, y), x and y."""
+    beside = [("end", x - GAP, y + LINE / 3), ("start", x + GAP, y + LINE / 3)]
+    return [*(beside if left else beside[::-1]), ("middle", x, y - LINE * 0.7), ("middle", x, y + LINE * 1.4)]
+
+
+def _box(anchor: str, x: float, y: float, width: float) -> Box:
+    """What a name covers; its letters stand on y."""
+    start = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * width
+    return start, start + width, y - LINE * 0.8, y + LINE * 0.2
+
+
+def _inside(box: Box) -> bool:
+    return box[0] >= 0 and box[1] <= WIDTH and box[2] >= 0 and box[3] <= HEIGHT
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def _neighbours(content: dict[str, list[tuple[str, float]]]) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(word)}</th><td>'
-        + ", ".join(f'<span title="cosine {cosine:.2f}">{escape(near)}</span>' for near, cosine in found)
-        + "</td></tr>"
-        for word, found in content.items()
+        f'<tr><th scope="row">{escape(word)}</th><td>{_near(found)}</td></tr>' for word, found in content.items()
     )
     return (
-        f'<table class="plain near"><thead><tr><th>word</th><th>nearest</th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<table class="plain near"><thead><tr><th>word</th><th>nearest, with the cosine</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
     )
+
+
+def _near(found: list[tuple[str, float]]) -> str:
+    """The words with a cosine above 0; where there is none, any order of them would be chance."""
+    shown = [f"<span>{escape(word)} <small>{cosine:.2f}</small></span>" for word, cosine in found if cosine > 0]
+    return " ".join(shown) or "<i>none: no cosine is above 0</i>"

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnarena.core.components import check
+from nnarena.core.count import counted
 from nnarena.core.errors import StoreError
 from nnarena.core.options import Choice
 from nnarena.core.start import MARK, digest_of, origin
 from nnarena.core.study import Study
 from nnarena.results.folder import MODEL, TRIAL, TrialFolder
-from nnarena.results.store import STUDY, Store
+from nnarena.results.store import NAMED, STUDY, Store
 
 
 def settle(study: Study, out: Path) -> Study:
@@ -48,6 +49,8 @@ def weights_at(place: str) -> Path:
         folder = TrialFolder(path)
     elif (path.parent / STUDY).is_file():
         folder = Store.open(path.parent).find(path.name)
+    elif (path / STUDY).is_file():
+        raise StoreError(f"start={place}: which trial of it? {_some_trials(path)}")
     else:
         raise StoreError(
             f"start={place}: there is no such trial; write the folder of a store and the id of a trial, as in "
@@ -60,6 +63,13 @@ def weights_at(place: str) -> Path:
         status = folder.result()["status"]
         raise StoreError(f"start={place}: the trial {name} has no weights to start with; it ended as {status!r}.")
     return folder.path / MODEL
+
+
+def _some_trials(store: Path) -> str:
+    """A sentence on which trials there are."""
+    names = [str(store / folder.path.name) for folder in Store.open(store).folders()]
+    more = f", … of {counted(len(names), 'trial')}" if len(names) > NAMED else ""
+    return f"As in {', '.join(names[:NAMED])}{more}." if names else "It has none yet."
 
 
 def _settle_model(choice: Choice, began: dict[str, str]) -> Choice:

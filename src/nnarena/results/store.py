@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnarena.core.count import counted
 from nnarena.core.errors import ArenaError, StoreError
 from nnarena.core.files import write_text
 from nnarena.core.study import STUDIES, Study, dump_toml, load_toml
@@ -126,7 +127,7 @@ def _difference(old: Study, new: Study) -> str:
     lost = _cells(old) - _cells(new)
     if lost:
         return "it has " + ", ".join(" on ".join((model, task)) for task, model, _ in sorted(lost)[:3])
-    return f"it has {old.seeds} seeds, not {new.seeds}" if old.seeds > new.seeds else ""
+    return f"it has {counted(old.seeds, 'seed')}, not {new.seeds}" if old.seeds > new.seeds else ""
 
 
 def _union(old: Study, new: Study) -> Study:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nnarena.core.count import counted
 from nnarena.core.errors import BadOption, DataError, Unfit
 from nnarena.core.learner import Learner, Means, Work
 from nnarena.core.seeds import derive
@@ -31,6 +32,7 @@ from nnarena.data.text8 import text8_corpus
 REHEARSAL = 5_000  # words that a plan is made from
 TOGETHER = 256  # questions that are asked at a time
 BASELINE = 64  # dimensions of vectors drawn at random
+FEWEST = 4  # questions with known words that a trial needs
 NEIGHBOURS = 6  # of a word in the report
 MAPS, SHOWN, ASKED = 4, 12, 3  # maps in it, pairs on each, and words of each whose neighbours it lists
 
@@ -73,9 +75,13 @@ class Words(Task):
         self.spec = TaskSpec(input_shape=(vocabulary,), output_size=vocabulary, target="values")
 
     def check(self) -> None:
+        """Data that is not there, or a made corpus too small for any question, is told before anything runs."""
         if self.corpus_name == "text8":
             load("text8")
             load(self.questions_set)
+        else:
+            questions, _ = self.questions(np.random.default_rng(0))
+            known_questions(questions, self.corpus(0).vocabulary)
 
     def corpus(self, seed: int) -> Corpus:
         """All rivals with this seed read the same."""
@@ -125,12 +131,7 @@ class WordLearner(Learner):
         self.corpus = task.corpus(means.seed)
         self.asked, truth = task.questions(np.random.default_rng(derive(means.seed, "questions")))
         vocabulary = self.corpus.vocabulary
-        known = [place for place, words in enumerate(self.asked) if all(word in vocabulary for word in words)]
-        if len(known) < 4:
-            raise DataError(
-                f"The vocabulary of {len(vocabulary)} words has all words of only {len(known)} of {len(self.asked)} "
-                f"questions: {missing(self.asked, vocabulary)} Give it more words or a longer corpus."
-            )
+        known = known_questions(self.asked, vocabulary)
         self.known = len(known) / len(self.asked)
         numbers = np.array([[vocabulary.find(word) for word in self.asked[place]] for place in known])
         half = np.random.default_rng(derive(means.seed, "halves")).permutation(len(known))
@@ -208,9 +209,16 @@ class WordLearner(Learner):
         return {"kind": "words", "maps": maps, "neighbours": near}
 
 
-def missing(questions: list[tuple[str, ...]], vocabulary: Vocabulary) -> str:
-    """A sentence on the first word that is not known."""
-    return next((f"{word!r} is not in it." for words in questions for word in words if word not in vocabulary), "")
+def known_questions(questions: list[tuple[str, ...]], vocabulary: Vocabulary) -> list[int]:
+    """The places of those whose words are all in the vocabulary. DataError where they are too few to be halved."""
+    known = [place for place, words in enumerate(questions) if all(word in vocabulary for word in words)]
+    if len(known) < FEWEST:
+        unknown = next(word for words in questions for word in words if word not in vocabulary)
+        raise DataError(
+            f"The vocabulary of {counted(len(vocabulary), 'word')} has all words of only {len(known)} of "
+            f"{counted(len(questions), 'question')}: {unknown!r} is not in it. Give it more words or a longer corpus."
+        )
+    return known
 
 
 def spread(items: list[Any], count: int) -> list[Any]:
