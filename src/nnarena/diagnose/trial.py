@@ -104,7 +104,7 @@ def _diagnosis(
             "study": trial.study,
             "seed": trial.seed,
             "samples": len(targets),
-            "per_step": task.spec.per_step,
+            "losses": "tokens" if task.spec.target == "tokens" else "steps" if task.spec.per_step else "last",
             "training": None if result is None else {key: result[key] for key in ("status", "epochs", "best_epoch")},
             "before": measure(start, task, inputs, targets),
             "after": after,

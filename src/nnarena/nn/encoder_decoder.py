@@ -9,7 +9,6 @@ import math
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nnarena.core.components import model
@@ -91,17 +90,17 @@ class EncoderDecoder(Seq2Seq):
         self.head = dense(hidden_size, spec.output_size)
 
     def read(self, source: Tensor) -> Memory:
-        outputs, state = self.encoder(embed(self.source, source))
+        outputs, state = self.encoder(self.source(source))
         return state, outputs, source == PADDING
 
     def think(self, memory: Memory, before: Tensor) -> Tensor:
-        return self.decoder(embed(self.target, before), memory[0])[0]
+        return self.decoder(self.target(before), memory[0])[0]
 
     def begin(self, memory: Memory) -> Any:
         return memory[0]
 
     def step(self, memory: Memory, state: Any, token: Tensor, place: int) -> tuple[Tensor, Any]:
-        output, state = self.decoder(embed(self.target, token.unsqueeze(1)), state)
+        output, state = self.decoder(self.target(token.unsqueeze(1)), state)
         return output[:, 0], state
 
     def say(self, memory: Memory, output: Tensor) -> Tensor:
@@ -124,10 +123,6 @@ def embedding(tokens: int, size: int) -> nn.Embedding:
     layer = nn.Embedding(tokens, size)
     nn.init.normal_(layer.weight, std=size**-0.5)
     return layer
-
-
-def embed(layer: nn.Embedding, tokens: Tensor) -> Tensor:
-    return F.embedding(tokens, layer.weight)
 
 
 @model(

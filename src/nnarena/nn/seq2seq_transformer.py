@@ -18,7 +18,7 @@ from nnarena.core.errors import Unfit
 from nnarena.core.spec import PADDING, TaskSpec
 from nnarena.kernels import recurrence
 from nnarena.nn.budget import widest
-from nnarena.nn.encoder_decoder import embed, embedding
+from nnarena.nn.encoder_decoder import embedding
 from nnarena.nn.init import dense
 from nnarena.nn.seq2seq import Seq2Seq
 from nnarena.nn.transformer import sinusoids
@@ -87,7 +87,7 @@ class Seq2SeqTransformer(Seq2Seq):
         return self.head(output)
 
     def _place(self, layer: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
-        embedded = embed(layer, tokens)
+        embedded = layer(tokens)
         return embedded * math.sqrt(self.d_model) + sinusoids(positions.to(embedded.dtype), self.d_model)
 
 
