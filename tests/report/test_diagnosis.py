@@ -70,6 +70,15 @@ def test_words_for_ratios_and_shares() -> None:
     assert arrow({"mean": None, "std": None}, None, "mean") == "–"
 
 
+def test_a_short_axis_has_marks_between_its_decades() -> None:
+    def marks(*ends: float) -> list[str]:
+        return re.findall(r'text-anchor="end">(.*?)<', curves([Curve("a", ends, 0, False)], "x", "y"))
+
+    assert marks(0.16, 0.11) == ["0.05", "0.1", "0.2"]
+    assert marks(1.0, 30.0) == ["1", "2", "5", "10", "20"]
+    assert marks(1.0, 1e-6) == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "0.001", "0.01", "0.1", "1"]
+
+
 def test_tables_hold_both_moments_and_long_ones_are_cut() -> None:
     text = terminal(diagnosis(after=True), 200)
     assert "adam, 3 epochs" in text and "loss 1.00 before, 0.0100 after" in text
@@ -137,4 +146,8 @@ def test_an_image_has_no_steps_and_an_untrained_model_no_after() -> None:
     plain = diagnosis(after=False)
     plain["before"] |= {"flow": [], "jacobian": [], "too_large": []}
     page = build_diagnosis(plain)
-    assert "Nothing here goes from step to step" in page and "What one step does" not in page and "before above after" not in page
+    assert (
+        "Nothing here goes from step to step" in page
+        and "What one step does" not in page
+        and "before above after" not in page
+    )
