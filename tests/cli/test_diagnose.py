@@ -60,9 +60,7 @@ def test_a_model_that_does_not_fit_the_usual_task_gets_the_next(arena) -> None:
 
 HEAVY = {"alexnet", "densenet121", "differentiable_neural_computer", "googlenet", "memory_augmented_transformer",
          "memory_cell", "predictor_lstm", "resnet50", "resnet101", "resnext50_32x4d", "vgg16", "vgg19"}  # fmt: skip
-MODELS = [
-    pytest.param(name, marks=pytest.mark.slow if name in HEAVY else ()) for name in sorted(catalogue("model"))
-]
+MODELS = [pytest.param(name, marks=pytest.mark.slow if name in HEAVY else ()) for name in sorted(catalogue("model"))]
 
 
 @pytest.mark.parametrize("name", MODELS)
