@@ -1,9 +1,9 @@
 """The figures of one model with one batch: gradients through time and depth, activations, weights.
 
 B samples, T steps. Norms of gradients are those of a sample's own loss L_b, averaged over the samples, so that they do
-not depend on how many there are; the own loss of a sequence of tokens is the sum over them, in units of the mean length.
-A writer of tokens is told of its target what it is told in training. All is computed in float64, where a gradient that has shrunk by 10⁶⁰ is still a
-number; a model that insists on float32, as one does that makes tensors of its own, is left in it.
+not depend on how many there are; that of a sequence of tokens is the sum over them in units of their mean number. Who
+writes tokens is told as much of the target as in training. All is computed in float64, where a gradient that has shrunk
+by 10⁶⁰ is still a number; a model that insists on float32, as one does that makes tensors of its own, is left in it.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class _Look(nn.Module):
 def attention_maps(model: nn.Module, task: Task, weights: Mapping[str, Tensor], data: Data) -> list[dict[str, Any]]:
     """Of the first test samples: source, target and what was written, in words, and the weights of every word.
 
-    A model has something to show if it has `attention_map(source)`, which gives tokens (B, L) and weights (B, L, T). One
-    that attends in several places says by `attention_of` which of them it shows.
+    A model has something to show if it has `attention_map(source)`, which gives tokens (B, L) and weights (B, L, T).
+    One that attends in several places says by `attention_of` which of them it shows.
     """
     if not hasattr(model, "attention_map"):
         return []
