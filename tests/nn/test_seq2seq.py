@@ -238,6 +238,11 @@ def test_who_asks_for_no_tokens_is_told_so():
             nnarena.build(name, task="add")
     with pytest.raises(Unfit, match="even and a multiple of nhead=4, not 6"):
         nnarena.build("seq2seq_transformer[d_model=6,nhead=4]", task="copy")
+    for wrong in ("hidden_size", "embedding_size"):
+        with pytest.raises(Unfit, match=f"it takes {wrong} of at least 1, not 0"):
+            nnarena.build(f"encoder_decoder[{wrong}=0]", task="copy")
+    with pytest.raises(Unfit, match="even and a multiple of nhead=2, not 0"):
+        nnarena.build("seq2seq_transformer[d_model=0]", task="copy")
     with pytest.raises(Unfit, match="at least 1 head"):
         nnarena.build("seq2seq_transformer[num_layers=0]", task="copy")
     assert BEGIN == 1

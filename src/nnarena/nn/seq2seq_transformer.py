@@ -48,7 +48,7 @@ class Seq2SeqTransformer(Seq2Seq):
         self, spec: TaskSpec, *, d_model: int, nhead: int, dim_feedforward: int, num_layers: int, **teaching: Any
     ) -> None:
         super().__init__(spec, d_model, **teaching)
-        if d_model % 2 or d_model % nhead:
+        if d_model < 1 or d_model % 2 or d_model % nhead:
             raise Unfit(f"it needs a d_model that is even and a multiple of nhead={nhead}, not {d_model}.")
         sizes = {"dropout": 0.0, "batch_first": True}
         self.d_model = d_model
@@ -160,7 +160,7 @@ def seq2seq_transformer(
         layers = 3 * (4 * D * D + 4 * D) + 5 * 2 * D + 2 * feedforward
         return (spec.vocabulary + V) * D + num_layers * layers + (D + 1) * V
 
-    width = d_model or each * widest(parameters)
+    width = each * widest(parameters) if d_model is None else d_model
     sizes = {"nhead": nhead, "dim_feedforward": dim_feedforward, "num_layers": num_layers}
     teaching = {"forcing": forcing, "anneal": anneal, "anneal_steps": anneal_steps, "beam": beam}
     return Seq2SeqTransformer(spec, d_model=width, **sizes, **teaching)
