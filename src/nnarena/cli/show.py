@@ -15,6 +15,8 @@ from nnarena.core.options import Option, parse_choice, render
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import Study, built_in_studies, find_study
 
+WIDE = 120  # columns
+
 
 @click.command()
 @click.argument("name", shell_complete=complete_names)
@@ -82,7 +84,8 @@ def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[
 
 def describe_option(option: Option) -> dict[str, Any]:
     default = None if option.required else render(option.default)
-    return {"name": option.name, "takes": option.takes, "default": default, "doc": option.doc}
+    choices = list(map(render, option.choices))
+    return {"name": option.name, "takes": option.takes, "choices": choices, "default": default, "doc": option.doc}
 
 
 def describe_protocol() -> dict[str, Any]:
@@ -127,17 +130,11 @@ def render_text(content: dict[str, Any]) -> str:
         width = max(len(option["name"]) for option in content["options"])
         lines += ["", click.style("Options", bold=True)]
         for option in content["options"]:
-            default = "required" if option["default"] is None else f"default {option['default']}"
-            lines.append(f"  {option['name']:{width}}  {option['doc'] or option['takes']} ({default})")
+            lines += _hanging(f"  {option['name']:{width}}  ", _meaning(option))
     if "input" in content:
         lines += ["", f"Input {tuple(content['input'])}, output {tuple(content['output'])}, {content['target']}."]
     if "parameters" in content:
-        width = max(map(len, content["parameters"]))
-        lines += ["", click.style("Trainable parameters", bold=True)]
-        lines += [
-            f"  {task:{width}}  {count:,}" if isinstance(count, int) else f"  {task:{width}}  {count}"
-            for task, count in content["parameters"].items()
-        ]
+        lines += ["", click.style("Trainable parameters", bold=True), *_counts(content["parameters"])]
     for grid in content.get("grids", []):
         lines += ["", *(f"  {key}: {', '.join(names)}" for key, names in grid.items())]
     if content.get("missing"):
@@ -151,3 +148,32 @@ def render_text(content: dict[str, Any]) -> str:
     if content.get("reference"):
         lines += ["", f"Reference: {content['reference']}"]
     return "\n".join(lines)
+
+
+def _meaning(option: dict[str, Any]) -> str:
+    """What an option is, what it can be where that is one of a few, and what it is if nobody sets it."""
+    default = "required" if option["default"] is None else f"default {option['default']}"
+    said = option["doc"] or option["takes"]
+    if set(option["choices"]) <= set(said.replace(",", " ").split()):  # it says so itself
+        return f"{said} ({default})"
+    return f"{said} ({', '.join(option['choices'])}; {default})"
+
+
+def _counts(parameters: dict[str, int | str]) -> list[str]:
+    """A line for every task that it fits, and one for each reason why it does not fit others."""
+    counts = {task: count for task, count in parameters.items() if isinstance(count, int)}
+    width = max(map(len, counts), default=0)
+    lines = [f"  {task:{width}}  {count:,}" for task, count in counts.items()]
+    reasons: dict[str, list[str]] = {}
+    for task, reason in parameters.items():
+        if isinstance(reason, str):
+            reasons.setdefault(reason, []).append(task)
+    for reason, tasks in reasons.items():
+        lines += _hanging("  none on ", f"{', '.join(tasks)}: {reason}")
+    return lines
+
+
+def _hanging(start: str, text: str) -> list[str]:
+    """Lines of at most `WIDE` columns, those after the first one under the text of the first."""
+    more = " " * len(start)
+    return textwrap.wrap(text, WIDE, initial_indent=start, subsequent_indent=more, break_long_words=False)

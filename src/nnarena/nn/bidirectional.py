@@ -85,7 +85,8 @@ def bidirectional(
         h_t = cell(x_t, h_(t−1)),   g_t = cell(x_t, g_(t+1)),   output_t = (h_t, g_t)
 
     The ends of both directions pass a dense layer; both outputs of a step, where an answer is asked at each. It sees
-    the future of every step. Elapsed time, where a task gives it, is one more input, but to ct_rnn, ct_gru and ode_lstm what it is.
+    the future of every step. Elapsed time, where a task gives it, is one more input; to ct_rnn, ct_gru and ode_lstm it
+    is time.
 
     Options:
         cell: what recurs

@@ -13,7 +13,8 @@ class SequenceModel(nn.Module):
     """A recurrent layer and a dense one: reads (B, T, F), answers after the last step or at every one.
 
         many to one     y = W h_T + b        (`add`)
-        many to many    y_t = W h_t + b      (`cell`); one to many is the same where x is 0 after its first step (`wave`)
+        many to many    y_t = W h_t + b      (`cell`)
+        one to many     the same, where x is 0 after its first step (`wave`)
 
     `layer` is anything that calls like `torch.nn.LSTM`, batch first; `features` is the width of its output, found by
     `width_of` if not said, and 0 if its output is the answer already. Elapsed time goes to layers that understand
@@ -38,7 +39,7 @@ class SequenceModel(nn.Module):
 
 
 def width_of(layer: nn.Module) -> int:
-    """How many features a recurrent layer, ours or torch's, gives at each step: `hidden_size` unless it says otherwise."""
+    """How many features a recurrent layer, ours or torch's, gives at each step: `hidden_size` if it says no other."""
     if isinstance(layer, nn.RNNBase):
         return (layer.proj_size or layer.hidden_size) * (1 + layer.bidirectional)
     return getattr(layer, "output_size", None) or layer.hidden_size  # type: ignore[return-value]

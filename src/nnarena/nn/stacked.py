@@ -64,7 +64,8 @@ def stacked(
 
         h¹_t = cell¹(x_t, h¹_(t−1)),   h²_t = cell²(h¹_t, h²_(t−1)),   …
 
-    The last output of the last layer passes a dense layer. Elapsed time, where a task gives it, is one more input, but to ct_rnn, ct_gru and ode_lstm what it is.
+    The last output of the last layer passes a dense layer. Elapsed time, where a task gives it, is one more input;
+    to ct_rnn, ct_gru and ode_lstm it is time.
 
     Options:
         cell: what recurs
