@@ -80,9 +80,9 @@ def test_a_persons_own_model_task_and_optimizer_take_part_in_workers(process) ->
 def test_failures_are_done_again_only_when_asked(arena, own: Path) -> None:
     command = ("run", "-t", "add[length=10]", "-m", "mine.py:Boom", *SMALL, "--out", "R")
     assert arena(*command).code == 1
-    assert "All 1 trials are done" in arena(*command).err
+    assert "The one trial is done" in arena(*command).err
     retried = arena(*command, "--retry")
-    assert retried.code == 1 and "1 trials to run" in retried.err
+    assert retried.code == 1 and "1 trial to run" in retried.err
 
 
 def test_a_plan_runs_nothing_and_says_what_is_done(arena, own: Path) -> None:

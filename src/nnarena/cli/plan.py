@@ -28,7 +28,7 @@ def show_plan(study: Study, folder: Path, device: str, jobs: int | None, populat
 
 
 def render_text(plan: dict[str, Any]) -> str:
-    from nnarena.launch.progress import duration
+    from nnarena.launch.progress import counted, duration
 
     rows = [("task", "model", "optimizer", "parameters", "trials", "done", "an epoch", "at most")]
     for cell in plan["cells"]:
@@ -54,7 +54,7 @@ def render_text(plan: dict[str, Any]) -> str:
         lines.append(click.style("  ".join(cells).rstrip(), bold=number == 0))
     lines.append("")
     lines.append(
-        f"{plan['trials']} trials, {plan['done']} done; at most {duration(plan['seconds_left'])} on {plan['device']}, "
+        f"{counted(plan['trials'], 'trial')}, {plan['done']} done; at most {duration(plan['seconds_left'])} on {plan['device']}, "
         f"{plan['jobs']} at a time, if none stops early. Folder: {plan['folder']}"
     )
     lines += [f"Before it can run: {text}" for text in plan["obstacles"]]

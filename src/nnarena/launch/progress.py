@@ -143,17 +143,24 @@ class LiveProgress(Watcher):
 
 
 def opening(pending: list[Trial], done: int, jobs: int) -> str:
+    if not pending:
+        return "The one trial is done." if done == 1 else f"All {done} trials are done."
     already = f", {done} done already" if done else ""
-    return f"{len(pending)} trials to run{already}; {jobs} at a time." if pending else f"All {done} trials are done."
+    return f"{counted(len(pending), 'trial')} to run{already}; {jobs} at a time."
 
 
 def closing(trial: Trial, result: dict[str, Any]) -> str:
     if result["status"] == "failed" or not result["test"]:
         return f"{name(trial)}: {result['status']}: {result['error'] or 'no epoch had a finite loss'}"
     status = "" if result["status"] == "done" else f"{result['status']}, "
-    effort = f"{result['epochs']} epochs, {duration(result['seconds_total'])}"
+    effort = f"{counted(result['epochs'], 'epoch')}, {duration(result['seconds_total'])}"
     status += "collapsed, " if result.get("collapsed") else ""
     return f"{name(trial)}: {status}test {scores(result['test'])}, {effort}"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 trial`, `3 trials`."""
+    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def stage(trial: Trial, line: dict[str, Any]) -> str:
