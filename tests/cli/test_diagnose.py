@@ -84,6 +84,7 @@ WRONG = {
     "epochs as a setting": (("lstm", "--set", "epochs=3"), "Say --epochs 3"),
     "unfit": (("lstm", "-t", "digits_image"), "lstm does not fit digits_image"),
     "unfit image": (("resnet18", "-t", "add"), "resnet18 does not fit add"),
+    "unfit start": (("conv1d", "--set", "init=identity"), "conv1d does not fit add: init=identity has nothing to set"),
     "no samples": (("mlp", "-t", "pendulum"), "pendulum has no samples"),
     "no data": (("gru", "-t", "mnist"), "nnarena data get mnist"),
     "several models": (("lstm,gru",), "One model at a time"),

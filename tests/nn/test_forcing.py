@@ -191,15 +191,15 @@ def test_the_two_losses_of_professor_forcing_are_their_equations(shift, learns, 
         (F.softplus(-judge(told.detach())).mean() + F.softplus(judge(alone.detach())).mean()).backward()
         optimizer.step()
 
-    def D(b):
+    def judged(b):
         ends = torch.cat([gru(judge.layer.forwards, b), gru(judge.layer.backwards, b.flip(1))], -1)
         return torch.sigmoid(ends @ judge.head.weight[0] + judge.head.bias)
 
-    close(judge(told).sigmoid(), D(told))
-    right = (int((D(told) > 0.5).sum()) + int((D(alone) < 0.5).sum())) / 80
+    close(judge(told).sigmoid(), judged(told))
+    right = (int((judged(told) > 0.5).sum()) + int((judged(alone) < 0.5).sum())) / 80
     assert (right < 0.99, right > 0.75) == (learns, listens)
-    of_judge = -D(told).log().mean() - (1 - D(alone)).log().mean()
-    of_writer = -D(alone).log().mean()
+    of_judge = -judged(told).log().mean() - (1 - judged(alone)).log().mean()
+    of_writer = -judged(alone).log().mean()
     found = judge.contest(told, alone)
     close(found, learns * of_judge + listens * of_writer)
     by_told, by_alone, *by_judge = torch.autograd.grad(found, [told, alone, *judge.parameters()], allow_unused=True)

@@ -31,13 +31,13 @@ Log = Callable[[str], None]
 
 
 def fitting(trials: Sequence[Trial]) -> Trial:
-    """The first trial whose model fits its task; if none does, why the last does not."""
-    for trial in trials[:-1]:
+    """The first trial whose model fits its task; if none does, why not the first of all."""
+    for trial in trials:
         with suppress(Unfit):
             check_fit(trial)
             return trial
-    check_fit(trials[-1])
-    return trials[-1]
+    check_fit(trials[0])
+    return trials[0]
 
 
 def diagnose_new(

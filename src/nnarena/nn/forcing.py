@@ -88,8 +88,8 @@ class Discriminator(nn.Module):
 
         D(b) = w · (h_L, g_1) + c,   b_l = (the writer's output, its softmax) at step l
 
-    (B, L, H + V) → logits (B,). Lamb et al. put three rectified layers on the states of every step; here it is one dense
-    layer on the last state of each direction, which keeps the judge smaller than the writer.
+    (B, L, H + V) → logits (B,). Lamb et al. put three rectified layers on the states of every step; here it is one
+    dense layer on the last state of each direction, which keeps the judge smaller than the writer.
     """
 
     def __init__(self, features: int, units: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -93,8 +93,8 @@ class Seq2SeqTransformer(Seq2Seq):
         memory = self.read(source)
         tokens = self.write(memory, len(source)).argmax(-1)
         x, ahead = self._written(shifted(tokens))
-        *below, last = self.decoder
-        x = self._decode(below, memory, x, ahead)
+        x = self._decode(self.decoder[:-1], memory, x, ahead)
+        last = cast(nn.TransformerDecoderLayer, self.decoder[-1])
         x = last.norm1(x + last.self_attn(x, x, x, attn_mask=ahead, need_weights=False)[0])
         read, padding = memory
         return tokens, last.multihead_attn(x, read, read, key_padding_mask=padding, average_attn_weights=True)[1]
