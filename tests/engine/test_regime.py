@@ -223,11 +223,16 @@ def test_dropout_of_the_protocol_reaches_the_model(tmp_path):
     assert bits(tmp_path / "each") == bits(tmp_path / "one" / "1")
 
 
+TOKENS = {"task": "copy", "model": "encoder_decoder"}
+
+
 @pytest.mark.parametrize(
     ("trial", "sentence"),
     [
         ({"label_smoothing": 0.1}, r"label_smoothing is for classes, and add\[length=4\] asks for values"),
         ({"label_noise": 0.1}, r"label_noise is for classes, and add\[length=4\] asks for values"),
+        ({**TOKENS, "label_smoothing": 0.1}, "label_smoothing is for classes, and copy asks for tokens"),
+        ({**TOKENS, "input_noise": 0.1}, "input_noise is for inputs that are numbers, and copy gives tokens"),
         ({"task": "pendulum", "model": "mlp", "bagging": True}, "pendulum has no samples, .* leave bagging out"),
         ({"task": "pendulum", "model": "mlp[input_noise=0.1]"}, "pendulum has no samples, .* leave input_noise out"),
     ],

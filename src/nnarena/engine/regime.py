@@ -79,7 +79,9 @@ def check_regime(trial: Trial, task: Task) -> None:
     if task.spec.target != "class":
         for name in ("label_smoothing", "label_noise"):
             if asked[name]:
-                raise Unfit(f"{name} is for classes, and {trial.task.label} asks for values.")
+                raise Unfit(f"{name} is for classes, and {trial.task.label} asks for {task.spec.target}.")
+    if task.spec.vocabulary and asked["input_noise"]:
+        raise Unfit(f"input_noise is for inputs that are numbers, and {trial.task.label} gives tokens.")
 
 
 def shaken_inputs(inputs: tuple[Tensor, ...], index_B: Tensor, key: Tensor, size: float) -> tuple[Tensor, ...]:
