@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nnarena.core.components import catalogue
+
 SMALL = ("--samples", "640", "--set", "batch_size=32")
 ADD = ("-t", "add[length=8]", *SMALL)
 
@@ -56,6 +58,23 @@ def test_a_model_that_does_not_fit_the_usual_task_gets_the_next(arena) -> None:
     assert "memory_cell on cell" in arena("diagnose", "memory_cell", "--samples", "1280", "--look", "1").out
 
 
+HEAVY = {"alexnet", "densenet121", "differentiable_neural_computer", "googlenet", "memory_augmented_transformer",
+         "memory_cell", "predictor_lstm", "resnet50", "resnet101", "resnext50_32x4d", "vgg16", "vgg19"}  # fmt: skip
+MODELS = [pytest.param(name, marks=pytest.mark.slow if name in HEAVY else ()) for name in sorted(catalogue("model"))]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_a_diagnosis_or_a_sentence_why_not(arena, name: str) -> None:
+    printed = arena("diagnose", name, "--samples", "1280", "--look", "2", "--json")
+    if catalogue("model")[name].reads in ("words", "nothing"):
+        assert printed.code == 2 and not printed.out
+        assert printed.err.startswith(f"nnarena: {name} has no diagnosis: it ") and len(printed.err.splitlines()) == 1
+        return
+    found = json.loads(printed.out)
+    assert printed.code == 0 and not printed.err and found["model"] == name
+    assert found["before"]["loss"] > 0 and found["before"]["layers"] and found["before"]["parameters"]
+
+
 WRONG = {
     "unknown model": (("lsmt",), "did you mean 'lstm'"),
     "unknown task": (("lstm", "-t", "ad"), "did you mean 'add'"),
@@ -65,6 +84,7 @@ WRONG = {
     "epochs as a setting": (("lstm", "--set", "epochs=3"), "Say --epochs 3"),
     "unfit": (("lstm", "-t", "digits_image"), "lstm does not fit digits_image"),
     "unfit image": (("resnet18", "-t", "add"), "resnet18 does not fit add"),
+    "unfit start": (("conv1d", "--set", "init=identity"), "conv1d does not fit add: init=identity has nothing to set"),
     "no samples": (("mlp", "-t", "pendulum"), "pendulum has no samples"),
     "no data": (("gru", "-t", "mnist"), "nnarena data get mnist"),
     "several models": (("lstm,gru",), "One model at a time"),
@@ -73,8 +93,10 @@ WRONG = {
     "nothing": ((), "Name a model"),
     "no epochs": (("lstm", "--epochs", "0"), "epochs must be above 0"),
     "no look": (("lstm", "--look", "0"), "At least one sample"),
-    "reads words": (("ppmi",), "ppmi reads words: name a task"),
-    "reads nothing": (("point",), "point reads nothing: name a task"),
+    "reads words": (("ppmi",), "ppmi has no diagnosis: it learns from a text"),
+    "reads words, with a task": (("ppmi", "-t", "word_similarity"), "ppmi has no diagnosis: it learns from a text"),
+    "reads nothing": (("point",), "point has no diagnosis: it is a place on a surface"),
+    "no tokens": (("encoder_decoder", "-t", "add"), "encoder_decoder does not fit add: it turns tokens into tokens"),
     "bad seed": (("lstm", "--seed", "-1"), "--seed must not be negative"),
     "no page": (("lstm", "--output", "x.svg"), "name it x.html"),
     "no store": (("--trial", "nowhere", "abc"), "holds no study"),

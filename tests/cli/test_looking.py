@@ -13,6 +13,7 @@ import pytest
 
 from nnarena.cli import doctor
 from nnarena.core.components import catalogue
+from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import built_in_studies
 
@@ -57,12 +58,26 @@ def test_show_says_of_all_unfit_tasks_why_and_once(arena) -> None:
 @pytest.mark.parametrize("kind", ["model", "task", "optimizer"])
 def test_show_tells_of_every_component_its_options_and_reference(arena, kind: str) -> None:
     for name, component in catalogue(kind).items():
-        text = arena("show", name).out
+        lines = arena("show", name).out.splitlines()
+        text = " ".join(" ".join(lines).split())
         assert component.summary in text and component.reference in text
         assert all(option.name in text and option.doc in text for option in component.options)
+        assert all(render(choice) in text for option in component.options for choice in option.choices)
     shown = json.loads(arena("show", "gru", "--json").out)
     assert shown["parameters"]["walker"] == 25_137
     assert json.loads(arena("show", "gru[hidden_size=4]", "--json").out)["parameters"]["add"] == 3 * (4 * 6 + 8) + 5
+
+
+def test_show_says_what_an_option_can_be_and_gathers_tasks_that_do_not_fit(arena) -> None:
+    text = arena("show", "bidirectional").out
+    assert "what recurs (lstm, gru, elman, ct_rnn, ct_gru, ode_lstm; default lstm)" in text
+    text = arena("show", "encoder_decoder").out
+    assert text.count("there is nothing to force") == 1 and "  none on activity, add, analogy," in text
+    assert max(map(len, text.splitlines())) <= 120
+    (cell,) = (
+        option for option in json.loads(arena("show", "stacked", "--json").out)["options"] if option["name"] == "cell"
+    )
+    assert cell["choices"] == ["lstm", "gru", "elman", "ct_rnn", "ct_gru", "ode_lstm"]
 
 
 def test_an_optimizer_and_a_study_of_one_name_are_both_shown(arena) -> None:
@@ -76,7 +91,7 @@ def test_an_optimizer_and_a_study_of_one_name_are_both_shown(arena) -> None:
 
 
 def test_show_lists_what_can_be_set(arena) -> None:
-    text = arena("show", "protocol").out
+    text = " ".join(arena("show", "protocol").out.split())
     for option in Protocol.options():
         assert option.name in text and option.doc in text
 

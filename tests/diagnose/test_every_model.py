@@ -14,6 +14,7 @@ from torch import nn
 
 from nnarena.core.components import catalogue
 from nnarena.core.errors import Unfit
+from nnarena.core.spec import PADDING
 from nnarena.core.task import Task
 from nnarena.diagnose.measure import NOISE, measure
 from nnarena.nn import Recurrent
@@ -63,7 +64,8 @@ def test_it_can_be_looked_at_and_looking_changes_nothing(name: str) -> None:
     plain = model.double().train()
     torch.manual_seed(NOISE)
     wanted = targets.double() if targets.is_floating_point() else targets
-    loss = task.loss(plain(*(part.double() if part.is_floating_point() else part for part in inputs)), wanted)
+    given = tuple(part.double() if part.is_floating_point() else part for part in inputs)
+    loss = task.teach(plain, given, wanted)
     loss.backward()
     assert measured["loss"] == pytest.approx(loss.item(), rel=1e-9)
     norms = {key: param.grad.norm().item() for key, param in plain.named_parameters() if param.grad is not None}
@@ -75,8 +77,9 @@ def test_it_can_be_looked_at_and_looking_changes_nothing(name: str) -> None:
     figures = [item[key] for item in measured["layers"] for key in ("mean", "std", "low", "high", "gradient")]
     assert measured["layers"] and all(map(math.isfinite, figures))
     flows = [item for item in measured["flow"] if item["of"] == "input"]
-    assert len(flows) == (len(task.spec.input_shape) == 2)
-    assert all(len(item["norms"]) == task.spec.length for item in flows)
+    assert len(flows) == (len(task.spec.input_shape) < 3)
+    steps = (inputs[0] != PADDING).any(0).sum() if task.spec.vocabulary else task.spec.input_shape[0]
+    assert all(len(item["norms"]) == steps for item in flows)
     states = [item["name"] for item in measured["flow"] if item["of"] == "state"]
     assert bool(states) == (any(isinstance(part, Recurrent) for part in plain.modules()) and name not in READERS)
     assert [item["name"] for item in measured["jacobian"]] == states

@@ -10,6 +10,7 @@ import torch
 from diagnose_helpers import Elman, Values, flow
 from torch import Tensor, nn
 
+from nnarena.core.components import catalogue
 from nnarena.core.spec import TaskSpec
 from nnarena.core.task import Task
 from nnarena.diagnose.jacobian import step_jacobian, stretching
@@ -165,8 +166,64 @@ def test_weights_that_are_not_numbers_can_be_looked_at() -> None:
     measured = measure(model, task, (x,), target)
     assert math.isnan(measured["loss"]) and measured["jacobian"][0]["radius"]["mean"] == math.inf
     found = {"model": "elman", "task": "none", "optimizer": "adam", "study": "", "seed": 0, "samples": B}
-    found |= {"per_step": False, "training": None, "before": measured, "after": None}
+    found |= {"losses": "last", "training": None, "before": measured, "after": None}
     assert "no gradient" in terminal(found, 140) and "There is no gradient to draw" in build_diagnosis(found)
+
+
+def written(forcing: str) -> tuple[nn.Module, Task, Tensor, Tensor]:
+    """A writer of tokens without attention, a source with padding in front, and its target."""
+    task = catalogue("task")["reverse"].load()(length=4, shortest=2, symbols=4)
+    torch.manual_seed(0)
+    model = catalogue("model")["encoder_decoder"].load()(task.spec, attention=None, hidden_size=H, forcing=forcing)
+    source = torch.tensor([[3, 4, 5, 6], [0, 0, 4, 3], [0, 6, 5, 3]])
+    target = torch.tensor([[6, 5, 4, 3, 2], [3, 4, 2, 0, 0], [3, 5, 6, 2, 0]])
+    return model.double(), task, source, target
+
+
+def test_a_writer_of_tokens_is_looked_at_as_it_is_taught() -> None:
+    model, task, source, target = written("teacher")
+    measured = measure(model, task, (source,), target)
+    embedded = model.source(source).detach().requires_grad_()
+    states = [torch.zeros(B, H, dtype=torch.float64)]
+    before = torch.cat([torch.ones(B, 1, dtype=torch.int64), target[:, :-1]], 1)
+    logits = []
+    for layer, inputs in ((model.encoder, embedded), (model.decoder, model.target(before))):
+        for x in inputs.unbind(1):
+            states.append(layer(x.unsqueeze(1), states[-1])[1])
+            logits.append(model.head(states[-1]))
+    logits = torch.stack(logits[source.shape[1] :], 1)
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0)
+    by_input, *by_state = torch.autograd.grad(loss, [embedded, *states[1:]])
+    assert measured["loss"] == pytest.approx(loss.item(), rel=1e-12)
+    wanted = [B * float(grad.norm(dim=1).mean()) for grad in by_state]
+    flows = {item["name"]: item["norms"][::-1] for item in measured["flow"]}
+    assert flows["encoder"] == pytest.approx(wanted[:4], rel=1e-9)
+    assert flows["decoder"] == pytest.approx(wanted[4:], rel=1e-9)
+    norms, there = B * by_input.norm(dim=2), source != 0  # padding is no input: nobody's mean
+    assert flows["source"] == pytest.approx(((norms * there).sum(0) / there.sum(0)).tolist(), rel=1e-9)
+
+
+def test_who_writes_token_by_token_runs_once_through_time() -> None:
+    model, task, source, target = written("free")
+    found = measure(model, task, (source,), target)
+    assert [(item["name"], len(item["norms"])) for item in found["flow"]] == [
+        ("source", 4),
+        ("encoder", 4),
+        ("decoder", 5),
+    ]
+    assert [item["name"] for item in found["jacobian"]] == ["encoder", "decoder"]
+    said = model(source).argmax(-1)  # a writer that is told its own words is one that runs free
+    record = Record(model)
+    with record.watching():
+        model(source)
+    again = Record(written("teacher")[0])
+    with again.watching():
+        again.model(source, said)
+    ours, theirs = record.loops[-1], again.loops[-1]
+    for place in range(5):
+        torch.testing.assert_close(ours.states[place], theirs.states[place])
+        torch.testing.assert_close(ours.input(place, 1), theirs.input(place, 1))
+        torch.testing.assert_close(ours.state(place, 1), theirs.state(place, 1))
 
 
 def test_rows_of_a_jacobian_may_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,3 +78,20 @@ def test_what_cannot_be_taken_step_by_step_is_left_whole(more: dict) -> None:
     with record.watching():
         output, _ = layer(x)
     assert record.loops == [] and output.shape[:2] == (B, T) and len(record.layers) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_that_is_called_step_by_step_is_one_run(kind: str) -> None:
+    torch.manual_seed(0)
+    layer, x = KINDS[kind](batch_first=True).double(), torch.randn(B, T, F, dtype=torch.float64)
+    expected, _ = layer(x)
+    record, state, outputs = Record(layer), None, []
+    with record.watching():
+        for step in x.split(1, 1):
+            output, state = layer(step, state)
+            outputs.append(output)
+        layer(x)  # from the beginning: another run
+    torch.testing.assert_close(torch.cat(outputs, 1), expected)
+    first, second = record.loops
+    torch.testing.assert_close(first.states, second.states)
+    assert len(first.states) == T and second.name.endswith("(2)")

@@ -239,6 +239,9 @@ def test_the_cost_of_a_full_batch_can_be_foreseen():
     assert seconds_per_step([make(**DIGITS, full_batch=True)], CPU) > 0
 
 
+TOKENS = {"task": "copy", "model": "encoder_decoder"}
+
+
 @pytest.mark.parametrize(
     ("trial", "sentence"),
     [
@@ -248,6 +251,8 @@ def test_the_cost_of_a_full_batch_can_be_foreseen():
         ({"task": "surface", "model": "point", "l2": 0.1}, "l2 has nothing to act on: it trains no matrix"),
         ({"model": "gru[freeze='.*weight.*',weight_noise=0.1]"}, "weight_noise has nothing to act on"),
         ({"label_noise": 0.1}, r"label_noise is for classes, and add\[length=4\] asks for values"),
+        ({**TOKENS, "label_smoothing": 0.1}, "label_smoothing is for classes, and copy asks for tokens"),
+        ({**TOKENS, "input_noise": 0.1}, "input_noise is for inputs that are numbers, and copy gives tokens"),
         ({"task": "pendulum", "model": "mlp", "bagging": True}, "pendulum has no samples, .* leave bagging out"),
         ({"task": "pendulum", "model": "mlp[input_noise=0.1]"}, "pendulum has no samples, .* leave input_noise out"),
         ({"task": "surface", "model": "point", "optimizer": "sgd[full_batch=true]"}, "surface has .* full_batch out"),

@@ -44,12 +44,20 @@ def test_a_trial_that_was_stopped_goes_on_with_the_same_bits(model, tmp_path):
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
 
 
-def test_attention_learns_to_turn_short_sequences_round(tmp_path):
-    more = {"samples": 1500, "epochs": 6, "batch_size": 32}
-    result = run(make("encoder_decoder[hidden_size=24]", "reverse[length=4,shortest=2,symbols=4]", **more), tmp_path)
+@pytest.mark.parametrize(
+    ("model", "of"),
+    [
+        ("encoder_decoder[hidden_size=24]", ""),
+        ("seq2seq_transformer[d_model=16,num_layers=1]", "the mean over its heads"),
+    ],
+)
+def test_attention_learns_to_turn_short_sequences_round(model, of, tmp_path):
+    more = {"samples": 1500, "epochs": 8, "batch_size": 32}
+    result = run(make(model, "reverse[length=4,shortest=2,symbols=4]", **more), tmp_path)
     assert result["test"]["exact_match"] > 0.9 > 10 * result["baselines"]["majority token"]["exact_match"]
-    maps = json.loads((tmp_path / ATTENTION).read_text())["maps"]
-    assert len(maps) == 3
+    shown = json.loads((tmp_path / ATTENTION).read_text())
+    maps = shown["maps"]
+    assert len(maps) == 3 and of in shown["of"] and bool(of) == bool(shown["of"])
     for drawn in maps:
         assert drawn["target"] == [*drawn["source"][::-1], "■"] and len(drawn["weights"]) == len(drawn["written"])
         for row in drawn["weights"]:

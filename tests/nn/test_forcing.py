@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nnarena
 import nnarena.nn.forcing as forcing
 from nnarena.core.components import catalogue
 from nnarena.core.errors import Unfit
@@ -96,9 +97,10 @@ def test_scheduled_begins_as_teacher_and_ends_as_free(name):
         close(model(source), teacher(source))
 
 
-def test_scheduled_sampling_by_hand():
+@pytest.mark.parametrize("name", NAMES)
+def test_scheduled_sampling_by_hand(name):
     source, target = tokens()
-    model = make(forcing="scheduled", anneal="exponential", anneal_steps=10)
+    model = make(name, forcing="scheduled", anneal="exponential", anneal_steps=10)
     model.draws.steps.fill_(2)
     share = 0.01**0.2
     told = model.draws(B, L) < share
@@ -107,7 +109,7 @@ def test_scheduled_sampling_by_hand():
     found = model(source, target)
     heard = shifted(target)
     for place in range(1, L):  # token by token: what was heard before decides what is said
-        guess = make().eval()(source, torch.cat([heard[:, 1:], heard[:, :1]], 1))[:, place - 1].argmax(-1)
+        guess = make(name).eval()(source, torch.cat([heard[:, 1:], heard[:, :1]], 1))[:, place - 1].argmax(-1)
         heard[:, place] = torch.where(told[:, place - 1], target[:, place - 1], guess)
     memory = model.read(source)
     close(found, model.say(memory, model.think(memory, heard)))
@@ -156,6 +158,55 @@ def test_in_professor_forcing_each_learns_its_own(sure, unsure, monkeypatch):
         active = learns if name in inner else listens
         expected = torch.zeros_like(found[name]) if not active or value is None else value
         close(found[name] if found[name] is not None else expected, expected)
+
+
+@pytest.mark.parametrize("task", ["copy", "dates"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_judge_is_smaller_than_the_writer(name, task):
+    model = nnarena.build(f"{name}[forcing=professor]", task=task)
+    judge = sum(parameter.numel() for parameter in model.discriminator.parameters())
+    assert 0 < 2 * judge < sum(parameter.numel() for parameter in model.parameters())
+
+
+def gru(layer, x):
+    """The last state of a GRU over x (B, L, F), by its equations."""
+    h = x.new_zeros(len(x), layer.hidden_size)
+    for x_l in x.unbind(1):
+        own = (x_l @ layer.weight_ih.T + layer.bias_ih).chunk(3, -1)
+        back = (h @ layer.weight_hh.T + layer.bias_hh).chunk(3, -1)
+        r, z = torch.sigmoid(own[0] + back[0]), torch.sigmoid(own[1] + back[1])
+        h = (1 - z) * torch.tanh(own[2] + r * back[2]) + z * h
+    return h
+
+
+@pytest.mark.parametrize(("shift", "learns", "listens"), [(0.0, True, False), (0.3, True, True), (3.0, False, True)])
+def test_the_two_losses_of_professor_forcing_are_their_equations(shift, learns, listens):
+    torch.manual_seed(0)
+    judge = Discriminator(3, 4).double()
+    told = (torch.randn(40, 5, 3, dtype=torch.float64) + shift).requires_grad_()
+    alone = (torch.randn(40, 5, 3, dtype=torch.float64) - shift).requires_grad_()
+    optimizer = torch.optim.Adam(judge.parameters(), 0.02)
+    for _ in range(20):  # a little of judging, so that it is right as often as it can
+        optimizer.zero_grad()
+        (F.softplus(-judge(told.detach())).mean() + F.softplus(judge(alone.detach())).mean()).backward()
+        optimizer.step()
+
+    def judged(b):
+        ends = torch.cat([gru(judge.layer.forwards, b), gru(judge.layer.backwards, b.flip(1))], -1)
+        return torch.sigmoid(ends @ judge.head.weight[0] + judge.head.bias)
+
+    close(judge(told).sigmoid(), judged(told))
+    right = (int((judged(told) > 0.5).sum()) + int((judged(alone) < 0.5).sum())) / 80
+    assert (right < 0.99, right > 0.75) == (learns, listens)
+    of_judge = -judged(told).log().mean() - (1 - judged(alone)).log().mean()
+    of_writer = -judged(alone).log().mean()
+    found = judge.contest(told, alone)
+    close(found, learns * of_judge + listens * of_writer)
+    by_told, by_alone, *by_judge = torch.autograd.grad(found, [told, alone, *judge.parameters()], allow_unused=True)
+    assert by_told is None  # the right tokens are not to be unlearned
+    close(by_alone, listens * torch.autograd.grad(of_writer, alone)[0])
+    for mine, other in zip(by_judge, torch.autograd.grad(of_judge, list(judge.parameters())), strict=True):
+        close(mine, learns * other)
 
 
 def test_a_discriminator_tells_behaviours_apart():

@@ -31,11 +31,16 @@ def make(name, spec=SPEC):
     model, options = MODELS[name]
     component = catalogue("model")[model]
     torch.manual_seed(0)
-    made = component.load()(spec, **component.resolve(options)).double()
+    return shaken(component.load()(spec, **component.resolve(options)))
+
+
+def shaken(model):
+    """Away from start values, in float64."""
+    model = model.double()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return made
+    return model
 
 
 def tokens():
@@ -104,6 +109,38 @@ def test_what_it_looked_at_is_what_it_wrote_by():
     context = weights @ memory[1]
     close(model.head(torch.tanh(model.combine(torch.cat([context, output], -1)))), model(source))
     assert make("gru None").attention_map(source) is None
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_what_the_transformer_shows_is_the_mean_over_heads_of_its_last_cross_attention(heads, layers):
+    component, (source, _) = catalogue("model")["seq2seq_transformer"], tokens()
+    torch.manual_seed(0)
+    model = component.load()(SPEC, **component.resolve({"d_model": 8, "nhead": heads, "num_layers": layers}))
+    model = shaken(model).eval()
+    said, weights = model.attention_map(source)
+    assert torch.equal(said, model(source).argmax(-1)) and weights.shape == (B, L, T)
+    there = source != PADDING
+    assert not weights[~there.unsqueeze(1).expand_as(weights)].any()
+    close(weights.sum(-1), torch.ones(B, L, dtype=torch.float64))
+    assert weights[1].std(-1).min() > 1e-3
+
+    memory, seen = model.read(source), []
+    last = model.decoder[-1].multihead_attn
+    hook = last.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    model.think(memory, shifted(said))
+    hook.remove()
+    (x,), width = seen, 8 // heads
+    Q, K, _ = last.in_proj_weight.split(8)
+    q, k, _ = last.in_proj_bias.split(8)
+    for b in range(B):
+        by_hand = torch.zeros(L, int(there[b].sum()), dtype=torch.float64)
+        for head in range(heads):
+            rows = slice(head * width, (head + 1) * width)
+            queries = x[b] @ Q[rows].T + q[rows]
+            keys = memory[0][b, there[b]] @ K[rows].T + k[rows]
+            by_hand += (queries @ keys.T / math.sqrt(width)).softmax(-1) / heads
+        close(weights[b][:, there[b]], by_hand)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -201,6 +238,11 @@ def test_who_asks_for_no_tokens_is_told_so():
             nnarena.build(name, task="add")
     with pytest.raises(Unfit, match="even and a multiple of nhead=4, not 6"):
         nnarena.build("seq2seq_transformer[d_model=6,nhead=4]", task="copy")
+    for wrong in ("hidden_size", "embedding_size"):
+        with pytest.raises(Unfit, match=f"it takes {wrong} of at least 1, not 0"):
+            nnarena.build(f"encoder_decoder[{wrong}=0]", task="copy")
+    with pytest.raises(Unfit, match="even and a multiple of nhead=2, not 0"):
+        nnarena.build("seq2seq_transformer[d_model=0]", task="copy")
     with pytest.raises(Unfit, match="at least 1 head"):
         nnarena.build("seq2seq_transformer[num_layers=0]", task="copy")
     assert BEGIN == 1

@@ -8,7 +8,7 @@ import re
 import polars as pl
 import pytest
 
-from nnarena.report.attention import CELL, attention_html, figure, read_maps
+from nnarena.report.attention import CELL, MOST, attention_html, figure, heat_map, read_maps
 from nnarena.results.folder import ATTENTION
 
 MAP = {
@@ -21,7 +21,7 @@ ROW = {"task": "reverse", "model": "m", "optimizer": "adam", "seed": 0, "path": 
 
 
 def test_a_cell_for_every_weight_that_can_be_seen():
-    drawn = figure(MAP, "who & where")
+    drawn = figure([MAP], "who & where")
     cells = re.findall(r'<rect x="(\d+)" y="(\d+)" .*?fill-opacity="([\d.]+)"', drawn)
     assert [float(opacity) for *_, opacity in cells] == [0.1, 0.9, 1.0, 0.5, 0.499]
     (x, y), (other_x, other_y) = ((int(a), int(b)) for a, b, _ in cells[1:3])
@@ -30,18 +30,23 @@ def test_a_cell_for_every_weight_that_can_be_seen():
 
 
 def test_words_that_the_target_has_not_are_marked():
-    assert re.findall(r"class=wrong>(.)<", figure(MAP, "")) == ["a"]
-    assert len(re.findall("class=wrong", figure(MAP | {"target": ["<"]}, ""))) == 2
+    assert re.findall(r"class=wrong>(.)<", heat_map(MAP)) == ["a"]
+    assert len(re.findall("class=wrong", heat_map(MAP | {"target": ["<"]}))) == 2
 
 
 def test_the_page_shows_the_first_seed_of_each_competitor(tmp_path):
     rows = [ROW | {"path": f"{model}{seed}", "model": model, "seed": seed} for model in "mn" for seed in (1, 0)]
     for row in rows[:3]:
         (tmp_path / row["path"]).mkdir()
-        (tmp_path / row["path"] / ATTENTION).write_text(json.dumps({"maps": [MAP, MAP, MAP]}))
+        of = {"of": "its <last> layer"} if row["model"] == "n" else {}
+        (tmp_path / row["path"] / ATTENTION).write_text(json.dumps({"maps": [MAP, MAP, MAP]} | of))
     shown = attention_html(tmp_path, pl.DataFrame(rows))
     captions = re.findall("<figcaption>(.*?)</figcaption>", shown)
-    assert captions == [*["m on reverse, seed 0"] * 2, *["n on reverse, seed 1"] * 2]
+    assert captions == ["m on reverse, seed 0", "n on reverse, seed 1: its &lt;last&gt; layer"]
+    assert shown.count("<svg") == 6 and "competitors" not in shown
+    crowd = [rows[0] | {"model": f"m{place}"} for place in range(MOST + 3)]
+    shown = attention_html(tmp_path, pl.DataFrame(crowd))
+    assert shown.count("<figure") == MOST and f"The first {MOST} of {MOST + 3} competitors." in shown
     assert attention_html(tmp_path, pl.DataFrame([ROW])) == ""
 
 
@@ -51,6 +56,7 @@ def test_the_page_shows_the_first_seed_of_each_competitor(tmp_path):
         "",
         "{",
         "[]",
+        '{"maps": [], "of": 3}',
         '{"maps": 3}',
         '{"maps": [3]}',
         json.dumps({"maps": [MAP | {"weights": [[1, 0, 0]]}]}),
@@ -61,4 +67,4 @@ def test_the_page_shows_the_first_seed_of_each_competitor(tmp_path):
 )
 def test_what_cannot_be_read_is_not_shown(text, tmp_path):
     (tmp_path / ATTENTION).write_text(text)
-    assert read_maps(tmp_path) == []
+    assert read_maps(tmp_path) == ([], "")

@@ -51,7 +51,7 @@ def diagnosis(after: bool) -> dict[str, Any]:
         "study": "arena",
         "seed": 0,
         "samples": 32,
-        "per_step": False,
+        "losses": "last",
         "training": {"status": "done", "epochs": 3, "best_epoch": 2} if after else None,
         "before": measured(0.7),
         "after": measured(1.0, 0.01) if after else None,
@@ -65,6 +65,18 @@ def test_words_for_ratios_and_shares() -> None:
     assert [share(value) for value in (None, 0.0, 0.004, 0.25, 1.0)] == ["–", "0", "<1%", "25%", "100%"]
     assert arrow({"a": 1.0}, {"a": 2.0}, "a") == "1.00 → 2.00" and arrow({"a": 1.0}, None, "a") == "1.00"
     assert arrow({"a": 1.0}, {"a": 1.0001}, "a") == "1.00"
+    rounded, small = {"mean": -2e-17, "std": 1.0}, {"mean": -2e-17, "std": 1e-16}
+    assert arrow(rounded, small, "mean") == "0 → -2.00e-17"
+    assert arrow({"mean": None, "std": None}, None, "mean") == "–"
+
+
+def test_a_short_axis_has_marks_between_its_decades() -> None:
+    def marks(*ends: float) -> list[str]:
+        return re.findall(r'text-anchor="end">(.*?)<', curves([Curve("a", ends, 0, False)], "x", "y"))
+
+    assert marks(0.16, 0.11) == ["0.05", "0.1", "0.2"]
+    assert marks(1.0, 30.0) == ["1", "2", "5", "10", "20"]
+    assert marks(1.0, 1e-6) == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "0.001", "0.01", "0.1", "1"]
 
 
 def test_tables_hold_both_moments_and_long_ones_are_cut() -> None:
@@ -134,4 +146,8 @@ def test_an_image_has_no_steps_and_an_untrained_model_no_after() -> None:
     plain = diagnosis(after=False)
     plain["before"] |= {"flow": [], "jacobian": [], "too_large": []}
     page = build_diagnosis(plain)
-    assert "An image has no steps" in page and "What one step does" not in page and "before above after" not in page
+    assert (
+        "Nothing here goes from step to step" in page
+        and "What one step does" not in page
+        and "before above after" not in page
+    )

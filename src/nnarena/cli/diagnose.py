@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from nnarena.core.trial import Trial
 
 # Tasks if none is named: the first that the model fits.
-USUAL = {"sequences": ("add", "cell"), "images": ("digits_image", "digits_image[size=32]")}
+USUAL = {
+    "sequences": ("add", "cell"),
+    "images": ("digits_image", "digits_image[size=32]"),
+    "tokens": ("copy",),
+}
+# Who is never shown samples has nothing that could be followed through it.
+NO_SAMPLES = {"words": "it learns from a text", "nothing": "it is a place on a surface"}
 WIDE = 140  # columns where there is no terminal
 
 
@@ -30,7 +36,7 @@ WIDE = 140  # columns where there is no terminal
     "--task",
     metavar="NAME",
     shell_complete=complete_components("task"),
-    help="What it is fed with; add if it reads sequences, digits_image if it reads images.",
+    help="What it is fed with; add if it reads sequences, digits_image if images, copy if tokens.",
 )
 @click.option("--epochs", type=int, help="Train it, for so many epochs at most, and look again.")
 @click.option(
@@ -64,6 +70,7 @@ def diagnose(
     nnarena diagnose unitary_rnn -t memory --epochs 3   before and after three epochs
     nnarena diagnose "ct_rnn[hidden_size=32]" -t "add[length=400]" --output ct_rnn.html
     nnarena diagnose resnet18 -t digits_image --json
+    nnarena diagnose encoder_decoder -t reverse         as it is taught: told the tokens before each
     nnarena diagnose --trial runs/quickstart 3f9a       a trial that is done: as it started, as it ended
 
     What a network can learn of something T steps ago is what comes back of the gradient: at each step it is
@@ -102,8 +109,8 @@ def _of_new(model: str | None, task: str | None, look: int, quiet: bool, **optio
     if model is None:
         raise BadOption("Name a model, or a trained one by --trial DIR ID: nnarena diagnose lstm -t add.")
     reads = find("model", parse_choices([model])[0].ref).reads
-    if not task and reads not in USUAL:
-        raise BadOption(f"{model} reads {reads}: name a task that gives it that, by -t.")
+    if reads in NO_SAMPLES:
+        raise BadOption(f"{model} has no diagnosis: {NO_SAMPLES[reads]}, so there are no samples to follow through it.")
     tasks = (task,) if task else USUAL[reads]
     trials = [_request(model, name, options) for name in tasks]
     from nnarena.diagnose.trial import diagnose_new, fitting

@@ -54,9 +54,10 @@ def render_text(plan: dict[str, Any]) -> str:
         ]
         lines.append(click.style("  ".join(cells).rstrip(), bold=number == 0))
     lines.append("")
+    trials, left = counted(plan["trials"], "trial"), duration(plan["seconds_left"])
     lines.append(
-        f"{counted(plan['trials'], 'trial')}, {plan['done']} done; at most {duration(plan['seconds_left'])} "
-        f"on {plan['device']}, {plan['jobs']} at a time, if none stops early. Folder: {plan['folder']}"
+        f"{trials}, {plan['done']} done; at most {left} on {plan['device']}, {plan['jobs']} at a time, "
+        f"if none stops early. Folder: {plan['folder']}"
     )
     lines += [f"Before it can run: {text}" for text in plan["obstacles"]]
     return "\n".join(lines)

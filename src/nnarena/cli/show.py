@@ -87,7 +87,8 @@ def describe(kind: Kind, component: Component, options: dict[str, Any]) -> dict[
 
 def describe_option(option: Option) -> dict[str, Any]:
     default = None if option.required else render(option.default)
-    return {"name": option.name, "takes": option.takes, "default": default, "doc": option.doc}
+    choices = list(map(render, option.choices))
+    return {"name": option.name, "takes": option.takes, "choices": choices, "default": default, "doc": option.doc}
 
 
 def describe_protocol() -> dict[str, Any]:
@@ -140,8 +141,7 @@ def render_text(content: dict[str, Any]) -> str:
         width = max(len(option["name"]) for option in content["options"])
         lines += ["", click.style("Options", bold=True)]
         for option in content["options"]:
-            default = "required" if option["default"] is None else f"default {option['default']}"
-            lines.append(f"  {option['name']:{width}}  {option['doc'] or option['takes']} ({default})")
+            lines += _hanging(f"  {option['name']:{width}}  ", _meaning(option))
     if "input" in content:
         lines += ["", f"Input {tuple(content['input'])}, output {tuple(content['output'])}, {content['target']}."]
     if "parameters" in content:
@@ -157,6 +157,15 @@ def render_text(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _meaning(option: dict[str, Any]) -> str:
+    """What an option is, what it can be where that is one of a few, and what it is if nobody sets it."""
+    default = "required" if option["default"] is None else f"default {option['default']}"
+    said = option["doc"] or option["takes"]
+    if set(option["choices"]) <= set(said.replace(",", " ").split()):  # it says so itself
+        return f"{said} ({default})"
+    return f"{said} ({', '.join(option['choices'])}; {default})"
+
+
 def render_parameters(parameters: dict[str, int | str]) -> list[str]:
     """The number on every task that fits; then the others, those together that do not for the same reason."""
     width = max(map(len, parameters))
@@ -166,6 +175,11 @@ def render_parameters(parameters: dict[str, int | str]) -> list[str]:
         if isinstance(why, str):
             others.setdefault(GIVEN.sub("", why).rstrip("."), []).append(task)
     for why, tasks in others.items():
-        text = f"It does not fit {', '.join(tasks)}: {why}."
-        lines += ["", *textwrap.wrap(text, WIDE, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)]
+        lines += ["", *_hanging("  It does not fit ", f"{', '.join(tasks)}: {why}.")]
     return lines
+
+
+def _hanging(start: str, text: str) -> list[str]:
+    """Lines of at most `WIDE` columns, those after the first one under the text of the first."""
+    more = " " * len(start)
+    return textwrap.wrap(text, WIDE, initial_indent=start, subsequent_indent=more, break_long_words=False)

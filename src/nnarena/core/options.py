@@ -46,6 +46,12 @@ class Option:
     def takes(self) -> str:
         return " or ".join(_phrase(kind) for kind in _alternatives(self.annotation))
 
+    @property
+    def choices(self) -> tuple[Value, ...]:
+        """What it can be, where only a few values are allowed; nothing else."""
+        kinds = [kind for kind in _alternatives(self.annotation) if kind != "None"]
+        return tuple(ast.literal_eval(kind[1:]) for kind in kinds) if all(kind[0] == "=" for kind in kinds) else ()
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -1,8 +1,9 @@
 """The figures of one model with one batch: gradients through time and depth, activations, weights.
 
 B samples, T steps. Norms of gradients are those of a sample's own loss L_b, averaged over the samples, so that they do
-not depend on how many there are. All is computed in float64, where a gradient that has shrunk by 10⁶⁰ is still a
-number; a model that insists on float32, as one does that makes tensors of its own, is left in it.
+not depend on how many there are; that of a sequence of tokens is the sum over them in units of their mean number. Who
+writes tokens is told as much of the target as in training. All is computed in float64, where a gradient that has shrunk
+by 10⁶⁰ is still a number; a model that insists on float32, as one does that makes tensors of its own, is left in it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nnarena.core.spec import PADDING
 from nnarena.core.task import Task
 from nnarena.diagnose.jacobian import LARGEST, stretching
 from nnarena.diagnose.record import Layer, Record
@@ -34,11 +36,10 @@ def measure(model: nn.Module, task: Task, inputs: Inputs, targets: Tensor) -> di
     x = inputs[0]
     named = {name: param for name, param in record.model.named_parameters() if param.requires_grad}
     gradient = _Gradients(loss, [x, *_handed(record), *_outputs(record), *named.values()])
-    length = task.spec.input_shape[0] if len(task.spec.input_shape) == 2 else None
     return {
         "precision": str(loss.dtype).removeprefix("torch."),
         "loss": float(loss.detach()),
-        "flow": [*_input_flow(record, x, length, gradient), *_state_flow(record, len(x), gradient)],
+        "flow": [*_input_flow(record, x, task, gradient), *_state_flow(record, len(x), gradient)],
         "jacobian": [found for loop in record.loops if (found := stretching(loop)) is not None],
         "too_large": [loop.name for loop in record.loops if loop.states[0].shape[1] > LARGEST],
         "layers": [_layer(layer, len(x), gradient) for layer in record.layers],
@@ -61,8 +62,8 @@ def _loss(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(NOISE)
         with record.watching():
-            prediction = record.model(*inputs)
-    return record, inputs, task.loss(prediction, cast(targets))
+            loss = task.teach(record.model, inputs, cast(targets))
+    return record, inputs, loss
 
 
 class _Gradients:
@@ -91,17 +92,28 @@ def _norm(grads: list[Tensor], samples: int) -> float:
     return samples * float(rows.norm(dim=1).mean())
 
 
-def _input_flow(record: Record, x: Tensor, length: int | None, gradient: _Gradients) -> list[dict[str, Any]]:
-    """∂L/∂x_t; of what stands for x_t first, where inputs are symbols."""
-    if length is None:
+def _input_flow(record: Record, x: Tensor, task: Task, gradient: _Gradients) -> list[dict[str, Any]]:
+    """∂L/∂x_t; of what stands for x_t first, where inputs are symbols. Padding is no input."""
+    if task.spec.vocabulary:
+        there = x != PADDING
+    elif len(task.spec.input_shape) == 2:
+        there = torch.ones(x.shape[:2], dtype=torch.bool)
+    else:
         return []
-    if x.is_floating_point():
-        return [_flow("input", "input", [_norm([step], len(x)) for step in gradient(x).unbind(1)])]
+    name, read = ("input", x) if x.is_floating_point() else _stand_in(record, x)
+    if read is None:
+        return []
+    steps = zip(gradient(read).unbind(1), there.unbind(1), strict=True)
+    norms = [_norm([step[real]], len(x)) for step, real in steps if real.any()]
+    return [_flow(name, "input", norms)]
+
+
+def _stand_in(record: Record, x: Tensor) -> tuple[str, Tensor | None]:
+    """The first layer that makes numbers of every symbol, and these numbers (B, T, …)."""
     for layer in record.layers:
-        output = layer.outputs[0]
-        if output.dim() > 2 and output.shape[:2] == x.shape[:2]:
-            return [_flow(layer.name, "input", [_norm([step], len(x)) for step in gradient(output).unbind(1)])]
-    return []
+        if layer.outputs[0].dim() > 2 and layer.outputs[0].shape[:2] == x.shape[:2]:
+            return layer.name, layer.outputs[0]
+    return "", None
 
 
 def _state_flow(record: Record, samples: int, gradient: _Gradients) -> list[dict[str, Any]]:

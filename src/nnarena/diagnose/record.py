@@ -27,8 +27,9 @@ SAME = 1e-6  # of the largest number of a layer: a unit that varies less is cons
 
 @dataclass
 class Loop:
-    """One run of a recurrent layer over time.
+    """One run of a recurrent layer over time; it may take several calls, each going on where the last one ended.
 
+    start, end the state before the first step, and after the last one
     handed     what each step hands on, as (B, D): its state, and its output where that is not a part of the state
     """
 
@@ -38,8 +39,14 @@ class Loop:
     projected: tuple[Tensor, ...]
     several: bool
     start: Any
+    end: Any = None
     states: list[Tensor] = field(default_factory=list)
     handed: list[list[Tensor]] = field(default_factory=list)
+
+    def goes_on_with(self, state: Any) -> bool:
+        """Whether this state is, and does not only equal, the one that was left."""
+        left, given = pytree.tree_leaves(self.end), pytree.tree_leaves(state)
+        return len(left) == len(given) and all(mine is other for mine, other in zip(left, given, strict=True))
 
     def input(self, step: int, sample: int) -> Any:
         """What the step reads, for one sample: (1, …), or several such."""
@@ -180,12 +187,7 @@ class Record:
 
     def _hand_on(self, name: str, taken: Any, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
         """The loop, in which every state goes on as one tensor of its own, so that it can be asked for its gradient."""
-        several = isinstance(projected, tuple)
-        calls = sum(loop.name.partition(" ")[0] == name for loop in self.loops)
-        called = f"{name} ({calls + 1})" if calls else name
-        parts = projected if several else (projected,)
-        loop = Loop(called, taken, constants, parts, several, state)
-        self.loops.append(loop)
+        loop = self._loop(name, taken, constants, projected, state)
 
         def handing(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
             after, output = taken(constants, u, state)
@@ -199,7 +201,20 @@ class Record:
             loop.handed.append([flat, output])
             return own, output
 
-        return eager(handing, constants, projected, state)
+        output, loop.end = eager(handing, constants, projected, state)
+        return output, loop.end
+
+    def _loop(self, name: str, taken: Any, constants: Any, projected: Any, state: Any) -> Loop:
+        """The layer's last run, if it goes on from there as a writer's does, token by token; else a new one."""
+        several = isinstance(projected, tuple)
+        parts = projected if several else (projected,)
+        runs = [loop for loop in self.loops if loop.name.partition(" ")[0] == name]
+        if runs and runs[-1].goes_on_with(state):
+            runs[-1].projected = tuple(torch.cat(pair, 1) for pair in zip(runs[-1].projected, parts, strict=True))
+            return runs[-1]
+        called = f"{name} ({len(runs) + 1})" if runs else name
+        self.loops.append(Loop(called, taken, constants, parts, several, state))
+        return self.loops[-1]
 
 
 def _outside_of_cells(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

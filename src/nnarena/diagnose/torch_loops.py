@@ -17,15 +17,23 @@ Run = Callable[[Callable[..., Any], Tensor, Parts], tuple[Tensor, Parts]]
 
 
 def forward_by(run: Run, layer: nn.RNNBase) -> Callable[..., Any]:
-    """A `forward` for the layer that leaves the loop to `run(step, x_BTF, start)`."""
+    """A `forward` for the layer that leaves the loop to `run(step, x_BTF, start)`.
+
+    A state that comes back as it was left starts the next call in its parts, so that `run` sees the same tensors.
+    """
     plain = type(layer).forward
+    left: list[tuple[Any, Parts]] = []
 
     def forward(x: Any, hx: Any = None) -> Any:
         if not isinstance(x, Tensor) or x.dim() != 3 or layer.bidirectional or (layer.dropout and layer.num_layers > 1):
             return plain(layer, x, hx)  # type: ignore[call-arg]
         x = x if layer.batch_first else x.transpose(0, 1)
-        output, last = run(step_of(layer), x, _start(layer, x) if hx is None else _parts(hx))
-        return output if layer.batch_first else output.transpose(0, 1), _joined(layer, last)
+        known = next((parts for state, parts in left if _is_same(state, hx)), None)
+        start = _start(layer, x) if hx is None else known or _parts(hx)
+        output, last = run(step_of(layer), x, start)
+        state = _joined(layer, last)
+        left[:] = [(state, last)]
+        return output if layer.batch_first else output.transpose(0, 1), state
 
     return forward
 
@@ -53,6 +61,12 @@ def _joined(layer: nn.RNNBase, parts: Parts) -> Any:
     """As torch wants them: (L, B, H), or two such."""
     h = torch.stack(parts[: layer.num_layers])
     return (h, torch.stack(parts[layer.num_layers :])) if isinstance(layer, nn.LSTM) else h
+
+
+def _is_same(state: Any, other: Any) -> bool:
+    if isinstance(state, tuple) and isinstance(other, tuple):
+        return all(mine is given for mine, given in zip(state, other, strict=True))
+    return state is other
 
 
 def _parts(state: Any) -> Parts:

@@ -31,13 +31,13 @@ Log = Callable[[str], None]
 
 
 def fitting(trials: Sequence[Trial]) -> Trial:
-    """The first trial whose model fits its task; if none does, why the last does not."""
-    for trial in trials[:-1]:
+    """The first trial whose model fits its task; if none does, why not the first of all."""
+    for trial in trials:
         with suppress(Unfit):
             check_fit(trial)
             return trial
-    check_fit(trials[-1])
-    return trials[-1]
+    check_fit(trials[0])
+    return trials[0]
 
 
 def diagnose_new(
@@ -104,7 +104,7 @@ def _diagnosis(
             "study": trial.study,
             "seed": trial.seed,
             "samples": len(targets),
-            "per_step": task.spec.per_step,
+            "losses": "tokens" if task.spec.target == "tokens" else "steps" if task.spec.per_step else "last",
             "training": None if result is None else {key: result[key] for key in ("status", "epochs", "best_epoch")},
             "before": measure(start, task, inputs, targets),
             "after": after,

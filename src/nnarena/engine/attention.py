@@ -35,6 +35,7 @@ def attention_maps(model: nn.Module, task: Task, weights: Mapping[str, Tensor], 
     """Of the first test samples: source, target and what was written, in words, and the weights of every word.
 
     A model has something to show if it has `attention_map(source)`, which gives tokens (B, L) and weights (B, L, T).
+    One that attends in several places says by `attention_of` which of them it shows.
     """
     if not hasattr(model, "attention_map"):
         return []

@@ -162,7 +162,8 @@ class Member:
                 result["training"] |= evaluate(ready.model, ready.task, self.best, ready.parts["train"], batch)
             maps = attention_maps(ready.model, ready.task, self.best, ready.parts["test"])
             if maps:
-                write_json(self.folder.path / ATTENTION, {"maps": maps})
+                of = getattr(ready.model, "attention_of", "")
+                write_json(self.folder.path / ATTENTION, {"of": of, "maps": maps})
         result["baselines"] = _baselines(ready)
 
     def check_device(self, error: Exception) -> None:

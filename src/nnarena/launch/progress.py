@@ -144,10 +144,10 @@ class LiveProgress(Watcher):
 
 
 def opening(pending: list[Trial], done: int, jobs: int) -> str:
+    if not pending:
+        return "The trial is done." if done == 1 else f"All {done} trials are done."
     already = f", {done} done already" if done else ""
-    if pending:
-        return f"{counted(len(pending), 'trial')} to run{already}; {jobs} at a time."
-    return "The trial is done." if done == 1 else f"All {counted(done, 'trial')} are done."
+    return f"{counted(len(pending), 'trial')} to run{already}; {jobs} at a time."
 
 
 def closing(trial: Trial, result: dict[str, Any]) -> str:

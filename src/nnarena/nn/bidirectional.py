@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
-from nnarena.nn.budget import widest
-from nnarena.nn.cells import CELLS, cell_parameters
-from nnarena.nn.head import SequenceModel
+from nnarena.nn.budget import width_or_widest
+from nnarena.nn.cells import CELLS, cell_parameters, inputs_of
+from nnarena.nn.head import SequenceModel, width_of
 from nnarena.nn.stacked import Stacked
 
 
@@ -23,25 +23,28 @@ class Bidirectional(nn.Module):
         h_t = layer(x_t, h_(t−1)),   g_t = layer'(x_t, g_(t+1)),   output_t = (h_t, g_t)
 
     `layer` is any recurrent layer that calls like `torch.nn.LSTM`, batch first; layer' is another one like it with
-    start values of its own, or the one given as `backward`. The output is (B, T, 2H) and the state a pair, one for each
-    direction. Elapsed time, for layers that understand it, is turned round with the steps: going back, the time since
-    the step before is that until the step after. The first step back has none before it and takes the time of the
-    first step, as a forward reader does. The answer after all steps is `last`: the end of each direction, which lies
-    at both ends of the output.
+    start values of its own, or the one given as `backward`. The output is (B, T, 2H), where a layer gives H features,
+    and the state a pair, one for each direction. Elapsed time, for layers that understand it, is turned round with the
+    steps: going back, the time since the step before is that until the step after. The first step back has none before
+    it and takes the time of the first step, as a forward reader does. The answer after all steps is `last`: the end of
+    each direction, which lies at both ends of the output.
 
     Reference: Schuster and Paliwal 1997.
     """
 
     def __init__(self, layer: nn.Module, backward: nn.Module | None = None) -> None:
         super().__init__()
-        if not getattr(layer, "batch_first", True):
-            raise ValueError("Bidirectional reads (batch, time, features): its layer must be batch first.")
         self.forwards = layer
         self.backwards = _another(layer) if backward is None else backward
+        if not all(getattr(part, "batch_first", True) for part in (layer, self.backwards)):
+            raise ValueError("Bidirectional reads (batch, time, features): its layers must be batch first.")
         self.input_size: int = layer.input_size  # type: ignore[assignment]
-        self.widths: tuple[int, int] = tuple(part.hidden_size for part in (layer, self.backwards))  # type: ignore[assignment]
+        if self.backwards.input_size != self.input_size:
+            sizes = f"{self.input_size} and {self.backwards.input_size}"
+            raise ValueError(f"Both directions read the same input: the layers take {sizes} features.")
+        self.widths = width_of(layer), width_of(self.backwards)
         self.hidden_size = sum(self.widths)
-        self.continuous = bool(getattr(layer, "continuous", False))
+        self.continuous = all(getattr(part, "continuous", False) for part in (layer, self.backwards))
 
     def forward(
         self, x: Tensor, state: tuple[Any, Any] | None = None, timespans: Tensor | None = None
@@ -73,7 +76,7 @@ def _another(layer: nn.Module) -> nn.Module:
 def bidirectional(
     spec: TaskSpec,
     *,
-    cell: Literal["lstm", "gru", "elman"] = "lstm",
+    cell: Literal["lstm", "gru", "elman", "ct_rnn", "ct_gru", "ode_lstm"] = "lstm",
     hidden_size: int | None = None,
     layers: int = 1,
 ) -> nn.Module:
@@ -82,7 +85,8 @@ def bidirectional(
         h_t = cell(x_t, h_(t−1)),   g_t = cell(x_t, g_(t+1)),   output_t = (h_t, g_t)
 
     The ends of both directions pass a dense layer; both outputs of a step, where an answer is asked at each. It sees
-    the future of every step. Elapsed time, where a task gives it, is one more input.
+    the future of every step. Elapsed time, where a task gives it, is one more input; to ct_rnn, ct_gru and ode_lstm it
+    is time.
 
     Options:
         cell: what recurs
@@ -91,11 +95,11 @@ def bidirectional(
     """
     if layers < 1:
         raise Unfit(f"it has at least 1 layer, not {layers}.")
-    F, O = spec.input_size + spec.timespans, spec.output_size  # noqa: E741
+    F, O = inputs_of(cell, spec), spec.output_size  # noqa: E741
 
     def parameters(H: int) -> int:
         return sum(2 * cell_parameters(cell, 2 * H if deep else F, H) for deep in range(layers)) + (2 * H + 1) * O
 
-    units = hidden_size or widest(parameters)
+    units = width_or_widest("hidden_size", hidden_size, parameters)
     parts = [Bidirectional(CELLS[cell](2 * units if deep else F, units)) for deep in range(layers)]
     return SequenceModel(Stacked(*parts), spec)

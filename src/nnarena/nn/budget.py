@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nnarena.core.errors import Unfit
+
 BUDGET = 20_000
 
 
@@ -17,3 +19,12 @@ def widest(parameters: Callable[[int], int], budget: int = BUDGET) -> int:
         if parameters(width + step) <= budget:
             width += step
     return width
+
+
+def width_or_widest(name: str, given: int | None, parameters: Callable[[int], int]) -> int:
+    """The width that was asked for by the option `name`; without one, the widest."""
+    if given is None:
+        return widest(parameters)
+    if given < 1:
+        raise Unfit(f"it takes {name} of at least 1, not {given}.")
+    return given

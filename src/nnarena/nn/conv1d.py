@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
-from nnarena.nn.budget import widest
+from nnarena.nn.budget import width_or_widest
 from nnarena.nn.init import dense
 
 
@@ -105,6 +105,6 @@ def conv1d(
     def parameters(C: int) -> int:
         return C * (kernel_size * inputs + 1) + (layers - 1) * C * (kernel_size * C + 1) + (C + 1) * outputs
 
-    width = channels or widest(parameters)
+    width = width_or_widest("channels", channels, parameters)
     net = ConvNet1d(inputs, width, kernel_size=kernel_size, layers=layers)
     return PooledConvNet(net, width, spec, pool)

@@ -9,13 +9,13 @@ import math
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nnarena.core.components import model
+from nnarena.core.errors import Unfit
 from nnarena.core.spec import PADDING, TaskSpec
 from nnarena.core.tokens import shifted
-from nnarena.nn.budget import widest
+from nnarena.nn.budget import width_or_widest
 from nnarena.nn.cells import CELLS, cell_parameters
 from nnarena.nn.init import dense
 from nnarena.nn.seq2seq import Seq2Seq
@@ -91,17 +91,17 @@ class EncoderDecoder(Seq2Seq):
         self.head = dense(hidden_size, spec.output_size)
 
     def read(self, source: Tensor) -> Memory:
-        outputs, state = self.encoder(embed(self.source, source))
+        outputs, state = self.encoder(self.source(source))
         return state, outputs, source == PADDING
 
     def think(self, memory: Memory, before: Tensor) -> Tensor:
-        return self.decoder(embed(self.target, before), memory[0])[0]
+        return self.decoder(self.target(before), memory[0])[0]
 
     def begin(self, memory: Memory) -> Any:
         return memory[0]
 
     def step(self, memory: Memory, state: Any, token: Tensor, place: int) -> tuple[Tensor, Any]:
-        output, state = self.decoder(embed(self.target, token.unsqueeze(1)), state)
+        output, state = self.decoder(self.target(token.unsqueeze(1)), state)
         return output[:, 0], state
 
     def say(self, memory: Memory, output: Tensor) -> Tensor:
@@ -124,10 +124,6 @@ def embedding(tokens: int, size: int) -> nn.Embedding:
     layer = nn.Embedding(tokens, size)
     nn.init.normal_(layer.weight, std=size**-0.5)
     return layer
-
-
-def embed(layer: nn.Embedding, tokens: Tensor) -> Tensor:
-    return F.embedding(tokens, layer.weight)
 
 
 @model(
@@ -165,13 +161,16 @@ def encoder_decoder(
         beam: beginnings that are kept when it writes by itself; 1 is greedy
     """
 
+    if embedding_size < 1:
+        raise Unfit(f"it takes embedding_size of at least 1, not {embedding_size}.")
+
     def parameters(units: int) -> int:
         looks = 2 * units * (units + 1) if attention == "additive" else 0
         context = 0 if attention is None else looks + (2 * units + 1) * units
         tokens = (spec.vocabulary + spec.output_size) * embedding_size + (units + 1) * spec.output_size
         return tokens + context + 2 * cell_parameters(cell, embedding_size, units)
 
-    units = hidden_size or widest(parameters)
+    units = width_or_widest("hidden_size", hidden_size, parameters)
     sizes = {"hidden_size": units, "embedding_size": embedding_size}
     teaching = {"forcing": forcing, "anneal": anneal, "anneal_steps": anneal_steps, "beam": beam}
     return EncoderDecoder(spec, cell=cell, attention=attention, **sizes, **teaching)

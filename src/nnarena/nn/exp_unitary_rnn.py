@@ -60,7 +60,7 @@ class ExpUnitaryRNN(Recurrent):
         super().__init__(input_size, hidden_size, batch_first=batch_first, backend=backend)
         if not 0 <= capacity <= 1:
             raise ValueError(f"capacity is the share of the triangle that is trained, from 0 to 1, not {capacity}.")
-        self.capacity = capacity
+        self.capacity, self.output_size = capacity, 2 * hidden_size
         self.fourier_input = fourier_input
 
         def empty(*shape: int) -> nn.Parameter:
@@ -200,4 +200,4 @@ def matrix_exponential_unitary_rnn(
         fourier_input=fourier_input,
         trainable_initial_state=trainable_initial_state,
     )
-    return SequenceModel(layer, spec, 2 * hidden_size)
+    return SequenceModel(layer, spec)

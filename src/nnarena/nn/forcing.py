@@ -36,7 +36,8 @@ def share_of_truth(kind: str, steps: Tensor, over: int) -> Tensor:
         exponential       ε = k^i,  k so that 1 % is left when i = over
         inverse_sigmoid   ε = k / (k + exp(i / k)),  k so that half is left when i = over / 2
 
-    Bengio et al. anneal over mini-batches as here, not over epochs; theirs are k themselves.
+    These are the three of Bengio et al., who count mini-batches as here and not epochs. They leave k to the reader, and
+    the linear one is max(ε₀, k − c i); here `over` says all of it, with ε₀ = 0 and k = 1 for the linear one.
     """
     i = steps.to(torch.float32)
     if kind == "linear":
@@ -87,7 +88,8 @@ class Discriminator(nn.Module):
 
         D(b) = w · (h_L, g_1) + c,   b_l = (the writer's output, its softmax) at step l
 
-    (B, L, H + V) → logits (B,).
+    (B, L, H + V) → logits (B,). Lamb et al. put three rectified layers on the states of every step; here it is one
+    dense layer on the last state of each direction, which keeps the judge smaller than the writer.
     """
 
     def __init__(self, features: int, units: int) -> None:

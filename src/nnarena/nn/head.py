@@ -12,16 +12,20 @@ from nnarena.nn.init import dense
 class SequenceModel(nn.Module):
     """A recurrent layer and a dense one: reads (B, T, F), answers after the last step or at every one.
 
-    `layer` is anything that calls like `torch.nn.LSTM`, batch first; `features` is the width of its output, its
-    `hidden_size` if not said, and 0 if its output is the answer already. Elapsed time goes to layers that understand
+        many to one     y = W h_T + b        (`add`)
+        many to many    y_t = W h_t + b      (`cell`)
+        one to many     the same, where x is 0 after its first step (`wave`)
+
+    `layer` is anything that calls like `torch.nn.LSTM`, batch first; `features` is the width of its output, found by
+    `width_of` if not said, and 0 if its output is the answer already. Elapsed time goes to layers that understand
     it (`layer.continuous`), and joins the features of all others.
     """
 
     def __init__(self, layer: nn.Module, spec: TaskSpec, features: int | None = None) -> None:
         super().__init__()
         self.layer = layer
-        width = layer.hidden_size if features is None else features
-        self.head = dense(width, spec.output_size) if width else nn.Identity()  # type: ignore[arg-type]
+        width = width_of(layer) if features is None else features
+        self.head = dense(width, spec.output_size) if width else nn.Identity()
         self.per_step = spec.per_step
 
     def forward(self, x: Tensor, timespans: Tensor | None = None) -> Tensor:
@@ -32,6 +36,13 @@ class SequenceModel(nn.Module):
         else:
             output = self.layer(torch.cat([x, timespans.unsqueeze(-1)], -1))[0]
         return self.head(output if self.per_step else last_of(self.layer, output))
+
+
+def width_of(layer: nn.Module) -> int:
+    """How many features a recurrent layer, ours or torch's, gives at each step: `hidden_size` if it says no other."""
+    if isinstance(layer, nn.RNNBase):
+        return (layer.proj_size or layer.hidden_size) * (1 + layer.bidirectional)
+    return getattr(layer, "output_size", None) or layer.hidden_size  # type: ignore[return-value]
 
 
 def last_of(layer: nn.Module, output: Tensor) -> Tensor:

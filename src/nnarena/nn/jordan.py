@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
-from nnarena.nn.budget import widest
+from nnarena.nn.budget import width_or_widest
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
 from nnarena.nn.linear import linear
@@ -93,5 +93,6 @@ def jordan(spec: TaskSpec, *, hidden_size: int | None = None, decay: float = 0.0
         decay: how much of the fed back outputs stays, μ
     """
     F, O = spec.input_size + spec.timespans, spec.output_size  # noqa: E741
-    units = hidden_size or min(512, widest(lambda H: H * (F + 2 * O + 1) + O))
+    units = width_or_widest("hidden_size", hidden_size, lambda H: H * (F + 2 * O + 1) + O)
+    units = min(512, units) if hidden_size is None else units
     return SequenceModel(Jordan(F, units, O, decay=decay), spec, features=0)

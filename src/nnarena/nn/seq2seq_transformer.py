@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +17,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import PADDING, TaskSpec
+from nnarena.core.tokens import shifted
 from nnarena.kernels import recurrence
 from nnarena.nn.budget import widest
-from nnarena.nn.encoder_decoder import embed, embedding
+from nnarena.nn.encoder_decoder import embedding
 from nnarena.nn.init import dense
 from nnarena.nn.seq2seq import Seq2Seq
 from nnarena.nn.transformer import sinusoids
@@ -40,11 +42,13 @@ class Seq2SeqTransformer(Seq2Seq):
     Reference: Vaswani et al. 2017.
     """
 
+    attention_of = "the last decoder layer's attention over the source, the mean over its heads"
+
     def __init__(
         self, spec: TaskSpec, *, d_model: int, nhead: int, dim_feedforward: int, num_layers: int, **teaching: Any
     ) -> None:
         super().__init__(spec, d_model, **teaching)
-        if d_model % 2 or d_model % nhead:
+        if d_model < 1 or d_model % 2 or d_model % nhead:
             raise Unfit(f"it needs a d_model that is even and a multiple of nhead={nhead}, not {d_model}.")
         sizes = {"dropout": 0.0, "batch_first": True}
         self.d_model = d_model
@@ -67,13 +71,8 @@ class Seq2SeqTransformer(Seq2Seq):
         return x, padding
 
     def think(self, memory: Memory, before: Tensor) -> Tensor:
-        steps = torch.arange(before.shape[1], device=before.device)
-        ahead = steps[:, None] < steps
-        x = self._place(self.target, before, steps.unsqueeze(0))
-        with _plain(x):
-            for layer in self.decoder:
-                x = layer(x, memory[0], tgt_mask=ahead, memory_key_padding_mask=memory[1])
-        return x
+        x, ahead = self._written(before)
+        return self._decode(self.decoder, memory, x, ahead)
 
     def begin(self, memory: Memory) -> Tensor:
         return memory[1].new_zeros(len(memory[1]), self.target_length, dtype=torch.int64)
@@ -86,8 +85,33 @@ class Seq2SeqTransformer(Seq2Seq):
     def say(self, memory: Memory, output: Tensor) -> Tensor:
         return self.head(output)
 
+    def attention_map(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """What it writes by itself, tokens (B, L), and what its last decoder layer then looks at, (B, L, T).
+
+        x ← norm(x + attention(x, x));   α = mean over heads of softmax(Q Kᵀ / √(D / heads)),  Q of x, K of the source
+        """
+        memory = self.read(source)
+        tokens = self.write(memory, len(source)).argmax(-1)
+        x, ahead = self._written(shifted(tokens))
+        x = self._decode(self.decoder[:-1], memory, x, ahead)
+        last = cast(nn.TransformerDecoderLayer, self.decoder[-1])
+        x = last.norm1(x + last.self_attn(x, x, x, attn_mask=ahead, need_weights=False)[0])
+        read, padding = memory
+        return tokens, last.multihead_attn(x, read, read, key_padding_mask=padding, average_attn_weights=True)[1]
+
+    def _written(self, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens with their places (B, L, D), and which of them lie ahead of each (L, L)."""
+        steps = torch.arange(before.shape[1], device=before.device)
+        return self._place(self.target, before, steps.unsqueeze(0)), steps[:, None] < steps
+
+    def _decode(self, layers: Iterable[nn.Module], memory: Memory, x: Tensor, ahead: Tensor) -> Tensor:
+        with _plain(x):
+            for layer in layers:
+                x = layer(x, memory[0], tgt_mask=ahead, memory_key_padding_mask=memory[1])
+        return x
+
     def _place(self, layer: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
-        embedded = embed(layer, tokens)
+        embedded = layer(tokens)
         return embedded * math.sqrt(self.d_model) + sinusoids(positions.to(embedded.dtype), self.d_model)
 
 
@@ -136,7 +160,7 @@ def seq2seq_transformer(
         layers = 3 * (4 * D * D + 4 * D) + 5 * 2 * D + 2 * feedforward
         return (spec.vocabulary + V) * D + num_layers * layers + (D + 1) * V
 
-    width = d_model or each * widest(parameters)
+    width = each * widest(parameters) if d_model is None else d_model
     sizes = {"nhead": nhead, "dim_feedforward": dim_feedforward, "num_layers": num_layers}
     teaching = {"forcing": forcing, "anneal": anneal, "anneal_steps": anneal_steps, "beam": beam}
     return Seq2SeqTransformer(spec, d_model=width, **sizes, **teaching)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
-from nnarena.nn.budget import widest
-from nnarena.nn.cells import CELLS, cell_parameters
-from nnarena.nn.head import SequenceModel, last_of
+from nnarena.nn.budget import width_or_widest
+from nnarena.nn.cells import CELLS, cell_parameters, inputs_of
+from nnarena.nn.head import SequenceModel, last_of, width_of
 
 
 class Stacked(nn.Module):
@@ -30,7 +30,7 @@ class Stacked(nn.Module):
         super().__init__()
         if not layers:
             raise ValueError("Stacked wants at least one layer.")
-        sizes = [(layer.input_size, layer.hidden_size) for layer in layers]
+        sizes = [(layer.input_size, width_of(layer)) for layer in layers]
         for place, ((_, gives), (takes, _)) in enumerate(pairwise(sizes), start=1):
             if gives != takes:
                 raise ValueError(f"Layer {place} gives {gives} features, and layer {place + 1} takes {takes}.")
@@ -56,7 +56,7 @@ class Stacked(nn.Module):
 def stacked(
     spec: TaskSpec,
     *,
-    cell: Literal["lstm", "gru", "elman"] = "lstm",
+    cell: Literal["lstm", "gru", "elman", "ct_rnn", "ct_gru", "ode_lstm"] = "lstm",
     hidden_size: int | None = None,
     layers: int = 2,
 ) -> nn.Module:
@@ -64,7 +64,8 @@ def stacked(
 
         h¹_t = cell¹(x_t, h¹_(t−1)),   h²_t = cell²(h¹_t, h²_(t−1)),   …
 
-    The last output of the last layer passes a dense layer. Elapsed time, where a task gives it, is one more input.
+    The last output of the last layer passes a dense layer. Elapsed time, where a task gives it, is one more input;
+    to ct_rnn, ct_gru and ode_lstm it is time.
 
     Options:
         cell: what recurs
@@ -73,11 +74,11 @@ def stacked(
     """
     if layers < 1:
         raise Unfit(f"it has at least 1 layer, not {layers}.")
-    F, O = spec.input_size + spec.timespans, spec.output_size  # noqa: E741
+    F, O = inputs_of(cell, spec), spec.output_size  # noqa: E741
 
     def parameters(H: int) -> int:
         return sum(cell_parameters(cell, H if deep else F, H) for deep in range(layers)) + (H + 1) * O
 
-    units = hidden_size or widest(parameters)
+    units = width_or_widest("hidden_size", hidden_size, parameters)
     parts = [CELLS[cell](units if deep else F, units) for deep in range(layers)]
     return SequenceModel(Stacked(*parts), spec)

@@ -63,6 +63,8 @@ class UnitaryNCP(nn.Module):
             motor_fanin=2,
             seed=wiring_seed,
         )
+        self.input_size, self.hidden_size, self.output_size = input_size, hidden_size, output_size
+        self.batch_first = batch_first
         made = {"batch_first": batch_first, "device": device, "dtype": dtype}
         self.memory = UnitaryRNN(input_size, hidden_size, capacity=capacity, **made)
         self.circuit = LTC(hidden_size, wiring, unfolds=unfolds, **made)

@@ -14,42 +14,49 @@ if TYPE_CHECKING:
 
 CELL = 15  # pixels
 LEAST = 0.005  # below which a cell is left white
-MOST = 24  # maps on a page
+MOST = 12  # competitors on a page
 
 
 def attention_html(trials: Path, table: pl.DataFrame) -> str:
-    """The first maps of every competitor's first seed; nothing where nobody has any."""
-    figures: list[str] = []
-    seen: set[tuple[str, ...]] = set()
+    """The maps of every competitor's first seed; nothing where nobody has any."""
+    figures: dict[tuple[str, ...], str] = {}
     for trial in table.sort("seed", maintain_order=True).iter_rows(named=True):
         cell = tuple(trial[kind] for kind in ("task", "model", "optimizer"))
-        if cell in seen or len(figures) >= MOST:
-            continue
-        maps = read_maps(trials / trial["path"])
+        maps, of = ([], "") if cell in figures else read_maps(trials / trial["path"])
         if maps:
-            seen.add(cell)
             caption = f"{trial['model']} on {trial['task']}, seed {trial['seed']}"
-            figures += [figure(drawn, caption) for drawn in maps[:2]]
+            figures[cell] = figure(maps, f"{caption}: {of}" if of else caption)
     if not figures:
         return ""
+    few = f" The first {MOST} of {len(figures)} competitors." if len(figures) > MOST else ""
     return (
         '<section id="attention"><h2>What was looked at</h2><p class="meta">Each row is a word that was written, each '
         "column one that was read; the darker, the more attention. Words that are not those of the target are "
-        f'red.</p><div class="maps">{"".join(figures)}</div></section>'
+        f'red.{few}</p><div class="heat">{"".join([*figures.values()][:MOST])}</div></section>'
     )
 
 
-def read_maps(folder: Path) -> list[dict[str, Any]]:
-    """What a trial left to show; nothing if it left nothing, or something that cannot be read."""
+def read_maps(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """What a trial left to show, and which attention that is of, where there are several.
+
+    Nothing if it left nothing, or something that cannot be read.
+    """
     try:
-        maps = json.loads((folder / ATTENTION).read_text(encoding="utf-8"))["maps"]
+        left = json.loads((folder / ATTENTION).read_text(encoding="utf-8"))
+        maps, of = left["maps"], left.get("of", "")
     except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return [drawn for drawn in maps if _is_whole(drawn)] if isinstance(maps, list) else []
+        return [], ""
+    whole = [drawn for drawn in maps if _is_whole(drawn)] if isinstance(maps, list) else []
+    return whole, of if isinstance(of, str) else ""
 
 
-def figure(drawn: dict[str, Any], caption: str) -> str:
-    """One heat map. Colours come from the page's style sheet."""
+def figure(maps: list[dict[str, Any]], caption: str) -> str:
+    """Heat maps side by side, and whose they are."""
+    return f"<figure><figcaption>{escape(caption)}</figcaption><div>{''.join(map(heat_map, maps))}</div></figure>"
+
+
+def heat_map(drawn: dict[str, Any]) -> str:
+    """One of them. Colours come from the page's style sheet."""
     source, target, written = drawn["source"], drawn["target"], drawn["written"]
     left, top = 22, 18
     width, height = left + CELL * len(source) + 2, top + CELL * len(written) + 2
@@ -73,8 +80,8 @@ def figure(drawn: dict[str, Any], caption: str) -> str:
     )
     label = f"{' '.join(source)} was written as {' '.join(written)}"
     return (
-        f'<figure><svg class="map" role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">{"".join(parts)}</svg><figcaption>{escape(caption)}</figcaption></figure>'
+        f'<svg class="map" role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
     )
 
 

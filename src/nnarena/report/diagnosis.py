@@ -14,6 +14,7 @@ Diagnosis = Mapping[str, Any]
 VANISHED, EXPLODED = 1e-3, 1e3  # the gradient at the first step, in that of the last
 ROWS = 40  # of a table in a terminal
 ARROW = " → "
+ROUNDING = 1e-6  # of the spread: a mean below is zero
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -121,8 +122,16 @@ def _like(flow: Mapping[str, Any], measured: Mapping[str, Any] | None) -> Any:
 
 def arrow(before: Any, after: Any, key: str, text: Callable[[float | None], str] = number) -> str:
     """`0.12 → 0.35`; one of them where they read the same, or where there is only one."""
-    shown = dict.fromkeys(text(item[key]) for item in (before, after) if item is not None)
+    shown = dict.fromkeys(text(_seen(item, key)) for item in (before, after) if item is not None)
     return ARROW.join(shown)
+
+
+def _seen(item: Mapping[str, Any], key: str) -> float | None:
+    """A figure as it is worth being read: what is left of a mean by rounding is zero."""
+    value = item[key]
+    if key == "mean" and None not in (value, item["std"]) and abs(value) < ROUNDING * item["std"]:
+        return 0.0
+    return value
 
 
 def share(value: float | None) -> str:

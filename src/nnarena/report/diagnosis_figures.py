@@ -40,10 +40,10 @@ def curves(lines: Sequence[Curve], x_label: str, y_label: str) -> str:
         return x, TOP + (HEIGHT - TOP - BOTTOM) * (high - math.log10(value)) / (high - low)
 
     parts = []
-    for power in _decades(low, high):
-        y = at(0, 10.0**power)[1]
+    for value, label in _marks(low, high):
+        y = at(0, value)[1]
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_power(power)}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     for k in _whole_ticks(length - 1):
         x = at(k, 10.0**low)[0]
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{k}</text>')
@@ -174,6 +174,14 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     """A range of logarithms that is at least a decade wide: what is flat must look flat."""
     air = max(0.04 * (high - low), (1 - (high - low)) / 2)
     return low - air, high + air
+
+
+def _marks(low: float, high: float) -> list[tuple[float, str]]:
+    """Where an axis between two logarithms has lines, and what stands at them: at every 1, 2 and 5 if it is short."""
+    if high - low > 2:
+        return [(10.0**power, _power(power)) for power in _decades(low, high)]
+    values = [digit * 10.0**power for power in range(math.floor(low), math.ceil(high)) for digit in (1, 2, 5)]
+    return [(value, number(value, 1)) for value in values if low <= math.log10(value) <= high]
 
 
 def _decades(low: float, high: float) -> list[int]:

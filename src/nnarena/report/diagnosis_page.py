@@ -24,6 +24,11 @@ from nnarena.report.diagnosis import (
 from nnarena.report.diagnosis_figures import Around, Bars, Curve, around_one, around_one_axis, around_one_scale, curves
 
 HERE = Path(__file__).parent
+LOSSES = {
+    "last": "the loss is that of the last step",
+    "steps": "each step has a loss of its own",
+    "tokens": "each token that is written has a loss of its own",
+}
 INPUT = 9  # the colour of the input's curve; layers take the others in turn
 
 
@@ -50,7 +55,9 @@ def build_diagnosis(diagnosis: Diagnosis) -> str:
 def _flow(diagnosis: Diagnosis) -> str:
     found = paired(diagnosis, "flow")
     if not found:
-        return _section("Gradient through time", "An image has no steps: see the gradient layer by layer below.")
+        return _section(
+            "Gradient through time", "Nothing here goes from step to step: see the gradient layer by layer below."
+        )
     lines, color = [], 0
     for before, after in found:
         mine = INPUT if before["of"] == "input" else color % INPUT
@@ -59,8 +66,7 @@ def _flow(diagnosis: Diagnosis) -> str:
             if flow is not None:
                 dashed = when == "before" and after is not None
                 lines.append(Curve(f"{flow_name(flow)}, {when}", flow["norms"], mine, dashed))
-    where = "each step has a loss of its own" if diagnosis["per_step"] else "the loss is that of the last step"
-    drawn = curves(lines, f"steps back from the last one; {where}", "norm of the gradient")
+    drawn = curves(lines, f"steps back from the last one; {LOSSES[diagnosis['losses']]}", "norm of the gradient")
     return _section(
         "Gradient through time",
         "The norm of ∂L/∂s, where s is what a step hands on to the next: its state, and its output. The mean over the "
