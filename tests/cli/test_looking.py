@@ -72,7 +72,7 @@ def test_show_says_what_an_option_can_be_and_gathers_tasks_that_do_not_fit(arena
     text = arena("show", "bidirectional").out
     assert "what recurs (lstm, gru, elman, ct_rnn, ct_gru, ode_lstm; default lstm)" in text
     text = arena("show", "encoder_decoder").out
-    assert text.count("there is nothing to force") == 1 and "  none on activity, add, analogy," in text
+    assert text.count("there is nothing to force") == 1 and "It does not fit activity, add, analogy," in text
     assert max(map(len, text.splitlines())) <= 120
     (cell,) = (
         option for option in json.loads(arena("show", "stacked", "--json").out)["options"] if option["name"] == "cell"

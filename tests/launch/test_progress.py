@@ -51,7 +51,7 @@ def test_plain_lines_tell_of_every_trial(tmp_path, capsys):
 def test_a_finished_study_says_so():
     assert opening([], 7, 2) == "All 7 trials are done."
     assert opening(TRIALS[:1], 0, 1) == "1 trial to run; 1 at a time."
-    assert [opening([], done, 1) for done in (1, 2)] == ["The one trial is done.", "All 2 trials are done."]
+    assert [opening([], done, 1) for done in (1, 2)] == ["The trial is done.", "All 2 trials are done."]
     assert opening(TRIALS, 3, 2) == "2 trials to run, 3 done already; 2 at a time."
     assert opening(TRIALS[:1], 0, 2) == "1 trial to run; 2 at a time."
     assert opening([], 1, 2) == "The trial is done." and str(Pace(1, 0)) == "0/1 trial"

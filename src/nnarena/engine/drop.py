@@ -43,8 +43,8 @@ class Dropping(TorchFunctionMode):
         change = (DROPS + self.calls * NEXT) & BITS_63
         self.calls += 1
         stays = uniform(self.key ^ change, self.step, x.numel()).view(x.shape) >= p
-        kept = stays.to(x.dtype) / (1 - p)
-        return x.mul_(kept) if inplace else x * kept
+        # the quotient last: bfloat16 has not the digits for 1 / (1 − p)
+        return x.mul_(stays).div_(1 - p) if inplace else x.mul(stays).div(1 - p)
 
 
 def dropping(model: nn.Module, key: Tensor, step: Tensor) -> AbstractContextManager[Any]:
