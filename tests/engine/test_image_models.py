@@ -19,6 +19,7 @@ from nnarena.results.folder import TrialFolder
 
 NAMES = ["resnet18", "densenet121", "resnext50_32x4d"]
 DROPS = ["alexnet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zfnet", "googlenet"))]
+SLOW = pytest.mark.slow
 NETS = ["resnet18", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 TASK = "digits_image[size=32,augment=pad_crop]"
 # Three steps an epoch.
@@ -53,9 +54,6 @@ def test_the_first_step_of_a_population_in_float32(model, tmp_path):
     for place, trainer in enumerate(apart):
         trainer.train([orders[place]])
         torch.testing.assert_close(trainer.losses_S[0, 0], together.losses_S[0, place], rtol=1e-4, atol=0)
-
-
-SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
