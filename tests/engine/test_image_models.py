@@ -18,9 +18,9 @@ from nnarena.engine.trainer import Alone
 from nnarena.results.folder import TrialFolder
 
 NAMES = ["resnet18", "densenet121", "resnext50_32x4d"]
-DROPS = ["alexnet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zfnet", "googlenet"))]
 SLOW = pytest.mark.slow
-NETS = ["resnet18", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
+DROPS = ["alexnet", *(pytest.param(name, marks=SLOW) for name in ("zfnet", "googlenet"))]
+NETS = ["resnet18", *(pytest.param(name, marks=SLOW) for name in NAMES[1:])]
 TASK = "digits_image[size=32,augment=pad_crop]"
 # Three steps an epoch.
 SHORT = {"samples": 40, "batch_size": 8, "epochs": 1, "lr": 1e-3, "test_fraction": 0.2, "validation_fraction": 0.2}
