@@ -18,7 +18,7 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import fetch, product, put, sigmoid, spread, tanh
+from nnarena.kernels.maths import added, begun, continued, exp, fetch, inverse, put, sigmoid, spread, tanh
 
 '''
 
@@ -152,12 +152,18 @@ class Writer:
         return text
 
     def dot(self, tile: Tile) -> str:
-        """A product of matrices; of `dots`, one for every sample."""
-        left, right = tile.args
+        """A product of matrices, or a sum of them so far; of `dots`, one for every sample."""
+        left, right, *before = tile.args
         rows, inner, columns = tile.detail
         each = (self.program.batch,) if tile.op == "dots" else ()
         a, b = self.matrix(left, each, rows, inner, inner), self.matrix(right, each, inner, columns, inner)
-        text = f"product({a}, {b}, precision)"
+        if before:
+            text = f"continued({before[0].tile.name}, {a}, {b}, precision)"
+        else:
+            text = f"begun({a}, {b}, precision)"
+        if tile.open:
+            return text
+        text = f"added({text})"
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*each, *rows, *columns))})"

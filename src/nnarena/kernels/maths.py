@@ -5,12 +5,35 @@ import triton.language as tl
 
 
 @triton.jit
-def sigmoid(x):
-    return 1.0 / (1.0 + tl.exp(-x))
+def exp(x, precision: tl.constexpr):
+    """The chip has a power of two, good to two units in the last place; what Triton puts round it is for numbers that
+    have lost digits already, below 1e-38."""
+    if precision == "ieee":
+        return tl.exp(x)
+    else:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], dtype=tl.float32, is_pure=True, pack=1
+        )
 
 
 @triton.jit
-def tanh(x):
+def inverse(x, precision: tl.constexpr):
+    """1 / x as the chip has it, to one unit in the last place; zero from 1e38 on."""
+    if precision == "ieee":
+        return 1.0 / x
+    else:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+
+@triton.jit
+def sigmoid(x, precision: tl.constexpr):
+    return inverse(1.0 + exp(-x, precision), precision)
+
+
+@triton.jit
+def tanh(x, precision: tl.constexpr):
     """Near zero a polynomial, because 1 − 2 / (e^{2x} + 1) loses there what is left after a subtraction.
 
     The odd series up to x¹¹ misses by less than 3e-8 of the value below 0.25.
@@ -23,34 +46,64 @@ def tanh(x):
     p = p * z - 0.33333333333333333
     near = x + x * (z * p)
     size = tl.abs(x)
-    far = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * size))
+    far = 1.0 - 2.0 * inverse(1.0 + exp(2.0 * size, precision), precision)
     return tl.where(size < 0.25, near, tl.where(x < 0, -far, far))
 
 
 @triton.jit
-def product(a, b, precision: tl.constexpr):
-    """a @ b. With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up.
+def begun(a, b, precision: tl.constexpr):
+    """A sum of products of matrices, of which this is the first, as `added` will have it.
 
-    The sums of large, middle and small products are kept apart: each is a chain of additions that waits for nobody.
-    With 64 rows, four warps multiply at once, and wait for the end of every product: there two make one.
+    With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up. The sums
+    of large, middle and small products are kept apart: each is a chain of additions that waits for nobody. With 64
+    rows, four warps multiply at once, and wait for the end of every product: there two make one.
     """
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)
         if len(a.shape) == 2 and a.shape[0] >= 64:
-            large = below(b1, b2)
-            result = tl.dot(beside(a3, a1), below(b1, b3))
-            result = tl.dot(beside(a2, a1), large, result)
-            return tl.dot(beside(a1, a2), large, result)
+            return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3))),)
         else:
             small = tl.dot(a2, b2)
             small = tl.dot(a1, b3, small)
-            small = tl.dot(a3, b1, small)
             middle = tl.dot(a1, b2)
-            middle = tl.dot(a2, b1, middle)
-            return tl.dot(a1, b1) + (middle + small)
+            return tl.dot(a1, b1), tl.dot(a2, b1, middle), tl.dot(a3, b1, small)
     else:
-        return tl.dot(a, b, input_precision=precision)
+        return (tl.dot(a, b, input_precision=precision),)
+
+
+@triton.jit
+def continued(sums, a, b, precision: tl.constexpr):
+    """The next product of such a sum: the matrix units add while they multiply."""
+    if precision == "bf16x6":
+        a1, a2, a3 = thirds(a)
+        b1, b2, b3 = thirds(b)
+        if len(sums) == 1:
+            return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3), sums[0])),)
+        else:
+            large, middle, small = sums
+            small = tl.dot(a2, b2, small)
+            small = tl.dot(a1, b3, small)
+            middle = tl.dot(a1, b2, middle)
+            return tl.dot(a1, b1, large), tl.dot(a2, b1, middle), tl.dot(a3, b1, small)
+    else:
+        return (tl.dot(a, b, sums[0], input_precision=precision),)
+
+
+@triton.jit
+def added(sums):
+    """The matrix that a sum of products is."""
+    if len(sums) == 1:
+        return sums[0]
+    else:
+        return sums[0] + (sums[1] + sums[2])
+
+
+@triton.jit
+def in_pairs(a1, a2, b1, b2, small):
+    """Four of the six products as two, added to the small ones."""
+    large = below(b1, b2)
+    return tl.dot(beside(a1, a2), large, tl.dot(beside(a2, a1), large, small))
 
 
 @triton.jit

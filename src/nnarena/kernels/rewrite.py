@@ -141,7 +141,7 @@ class Reader:
         def body(k: Affine, axes: tuple[Axis, ...]) -> Value:
             return self.program.product(left(k), right(k), axes)
 
-        return self.total("add", self.over(size, body))
+        return self.program.sum_of_products(self.over(size, body))
 
 
 class Piece(NamedTuple):

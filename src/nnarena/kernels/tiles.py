@@ -71,7 +71,7 @@ class Carry:
 @dataclass(eq=False)
 class Tile:
     """op      load, carry, map, sum, max, dot, dots (one for each sample) or equals
-    args    Refs and plain numbers
+    args    Refs and plain numbers; of a dot that is added to another one, this one last
     axes    as they were called when the tile was made
     detail  what the operation needs to know besides
     steady  the same at every step
@@ -86,6 +86,7 @@ class Tile:
     clean: frozenset[Axis] = frozenset()
     kind: Kind = "float"
     name: str = field(default="", compare=False)
+    open: bool = False  # a dot to which another one will be added
 
 
 @dataclass(frozen=True)
@@ -124,21 +125,21 @@ MAPS = {
     "add": Rule("{0} + {1}", lambda a, b: a + b, True),
     "sub": Rule("{0} - {1}", lambda a, b: a - b, True),
     "mul": Rule("{0} * {1}", lambda a, b: a * b, True),
-    "div": Rule("{0} / {1}", lambda a, b: a / b),
+    "div": Rule("{0} * inverse({1}, precision)", lambda a, b: a / b),
     "neg": Rule("-{0}", lambda a: -a, True),
     "abs": Rule("tl.abs({0})", abs, True),
-    "exp": Rule("tl.exp({0})", math.exp),
+    "exp": Rule("exp({0}, precision)", math.exp),
     "log": Rule("tl.log({0})", math.log),
     "log1p": Rule("tl.log(1.0 + {0})", math.log1p, True),
-    "expm1": Rule("tl.exp({0}) - 1.0", math.expm1, True),
+    "expm1": Rule("exp({0}, precision) - 1.0", math.expm1, True),
     "sqrt": Rule("tl.sqrt({0})", math.sqrt, True),
-    "rsqrt": Rule("1.0 / tl.sqrt({0})", lambda a: 1 / math.sqrt(a)),
-    "reciprocal": Rule("1.0 / {0}", lambda a: 1 / a),
+    "rsqrt": Rule("inverse(tl.sqrt({0}), precision)", lambda a: 1 / math.sqrt(a)),
+    "reciprocal": Rule("inverse({0}, precision)", lambda a: 1 / a),
     "sin": Rule("tl.sin({0})", math.sin, True),
     "cos": Rule("tl.cos({0})", math.cos),
     "erf": Rule("tl.erf({0})", math.erf, True),
-    "tanh": Rule("tanh({0})", math.tanh, True),
-    "sigmoid": Rule("sigmoid({0})", _sigmoid),
+    "tanh": Rule("tanh({0}, precision)", math.tanh, True),
+    "sigmoid": Rule("sigmoid({0}, precision)", _sigmoid),
     "relu": Rule("tl.maximum({0}, 0.0)", lambda a: max(a, 0.0), True),
     "maximum": Rule("tl.maximum({0}, {1})", max, True),
     "minimum": Rule("tl.minimum({0}, {1})", min, True),
@@ -203,6 +204,8 @@ class Program:
         rule = MAPS[name]
         if not any(isinstance(arg, Ref) for arg in args):
             return rule.fold(*args)
+        if name == "div" and isinstance(args[1], (int, float)) and args[1]:
+            return self.map("mul", args[0], 1 / args[1], inner=inner)
         known = _simplify(name, args)
         if known is None and self.batch.size == 1 and not inner:
             known = self._joined(name, args)
@@ -299,6 +302,17 @@ class Program:
         left, right = self._lying(left, inner), self._lying(right, inner)
         return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
 
+    def sum_of_products(self, terms: list[Value]) -> Value:
+        """What products over the pieces of a dimension add up to; the matrix units add while they multiply."""
+        result = terms[0]
+        for term in terms[1:]:
+            if isinstance(result, Ref) and isinstance(term, Ref) and _continues(term, result):
+                term.tile.args, term.tile.clean = (*term.tile.args, result), term.tile.clean & result.tile.clean
+                result.tile.open, result = True, term
+            else:
+                result = self.map("add", result, term)
+        return result
+
     def _pays(self, axis: Axis, *groups: tuple[Axis, ...]) -> bool:
         """Whether the matrix units might do a product for each of what both sides share."""
         if self.batch.size > 1:
@@ -359,6 +373,14 @@ class Program:
         """One where an integer tile has the number start + axis, else zero."""
         axes = self._sorted([*value.axes, axis])
         return self._make(Tile("equals", (value,), axes, (axis, start), value.tile.steady))
+
+
+def _continues(term: Ref, result: Ref) -> bool:
+    """Whether two products of matrices, made for nothing but their sum, have the same rows and columns."""
+    one, other = result.tile, term.tile
+    if one.op != "dot" or other.op != "dot" or one.steady or other.steady:
+        return False
+    return result.axes == term.axes == one.axes == other.axes and one.detail[::2] == other.detail[::2]
 
 
 def _product(value: Value) -> tuple[tuple[Ref, Ref], tuple[Axis, ...]] | None:
