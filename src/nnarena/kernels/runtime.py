@@ -256,14 +256,19 @@ class Forward(torch.autograd.Function):
         state = ctx.loop.counts[2]
         kept = output[1 + state :]
         ctx.mark_non_differentiable(*kept)
+        ctx.set_materialize_grads(False)  # else all that is kept would get a gradient of zeros, as large as itself
         if training:
             ctx.save_for_backward(*tensors, *kept)
         ctx.count = len(tensors)
+        ctx.shapes = [part.shape for part in output[: 1 + state]]
 
     @staticmethod
-    def backward(ctx: Any, pull: Tensor, *pulls: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
         tensors, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        ends = pulls[: ctx.loop.counts[2]]
+        pull, *ends = (
+            tensors[-1].new_zeros(shape) if part is None else part
+            for part, shape in zip(pulls, ctx.shapes, strict=False)
+        )
         gradients = Backward.apply(ctx.loop, len(kept), *tensors, *kept, pull, *ends)
         needed = ctx.needs_input_grad[2:]
         return None, None, *(part if wanted else None for part, wanted in zip(gradients, needed, strict=True))
