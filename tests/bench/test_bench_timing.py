@@ -46,3 +46,16 @@ def test_a_measurement_makes_the_calls_it_was_asked_for():
 def test_a_reason_is_one_line():
     assert reason(ValueError("first\nsecond")) == "first"
     assert reason(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_slow_steps_on_a_gpu_are_measured_three_times_at_most():
+    asked = []
+
+    def slow(calls):
+        asked.append(calls)
+        return 0.5
+
+    side_by_side(slow, slow, 7, torch.device("cuda"))
+    assert len(asked) == 2 * (1 + 3)
+    side_by_side(slow, slow, 7, CPU)
+    assert len(asked) == 2 * (1 + 3) + 2 * (1 + 7)

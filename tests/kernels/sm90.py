@@ -30,6 +30,7 @@ import torch
 
 import nnarena
 from nnarena.kernels import runtime
+from nnarena.kernels.launch import OPTIONS
 
 CAPABILITY, WARP = 90, 32
 KERNELS = ("backward", "forward", "inference")
@@ -125,7 +126,9 @@ def measure(job: Job) -> dict[str, Any]:
     )
     began = time.perf_counter()
     made = compile_for(
-        source, target=GPUTarget("cuda", CAPABILITY, WARP), options={"num_warps": text.warps, "num_stages": 1}
+        source,
+        target=GPUTarget("cuda", CAPABILITY, WARP),
+        options={"num_warps": text.warps, "num_stages": 1, **OPTIONS},
     )
     seconds = time.perf_counter() - began
     usage = _usage(made.asm["cubin"])
@@ -166,12 +169,12 @@ def _usage(cubin: bytes) -> dict[str, int]:
 
 
 def others() -> dict[str, dict[str, int]]:
-    """What kernels take that belong to no cell: gradients of weights, norms, element-wise attention, optimizers."""
+    """What kernels take that belong to no cell: those of dense layers, norms, element-wise attention, optimizers."""
     from triton import compile as compile_for
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, axial_conv, gemm, norm, projected
+    from nnarena.kernels import axial, axial_conv, dense, gemm, norm, projected
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
@@ -183,6 +186,7 @@ def others() -> dict[str, dict[str, int]]:
     jobs: list[tuple[str, Any, dict[str, Any], int]] = [
         ("products", gemm.outer_products, {**sizes, "precision": "bf16x6"}, 8),
         ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
+        ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
         ("norm", norm.forward, rows, 4),
         ("norm, back", norm.backward, rows, 4),
         ("measure, orthadam", projected.measure, {**adam, "EPS_INSIDE": True}, 4),
@@ -213,7 +217,7 @@ def others() -> dict[str, dict[str, int]]:
             constexprs={(names.index(key),): value for key, value in here.items()},
             attrs={(place,): [["tt.divisibility", 16]] for place, each in enumerate(names) if _is_even(each, types)},
         )
-        options = {"num_warps": warps, "num_stages": 1}
+        options = {"num_warps": warps, "num_stages": 1, **OPTIONS}
         found[name] = _usage(
             compile_for(source, target=GPUTarget("cuda", CAPABILITY, WARP), options=options).asm["cubin"]
         )
@@ -241,7 +245,7 @@ def _type_of_other(name: str) -> str:
     if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps):
         return "*fp32"
     whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads", "parts")
-    return "i32" if name in whole or name.startswith(("left_", "right_")) else "fp32"
+    return "i32" if name in whole or name.startswith(("left_", "right_", "x_")) else "fp32"
 
 
 def texts() -> dict[str, str]:

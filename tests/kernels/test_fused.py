@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_helpers import CELLS, assert_near, inputs, make, reference, train
+from kernel_helpers import CELLS, STEPS, assert_near, inputs, make, reference, train
 from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnarena.kernels import plan, recurrence, runtime
 from nnarena.kernels.gemm import product_over_steps, shares
@@ -100,6 +102,45 @@ def test_a_population_is_its_members(name):
         for key, gradient in gradients.items():
             gradient = torch.zeros_like(weights[key]) if gradient is None else gradient
             assert_near(gradient[member], own_gradients[key].double(), key, 1e-5)
+
+
+class Zeros(TorchDispatchMode):
+    """Notes the sizes of all tensors that are filled with zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.__name__.split(".")[0] in ("zeros", "zeros_like", "new_zeros", "zero_"):
+            self.shapes.append(tuple(result.shape))
+        return result
+
+
+@pytest.mark.parametrize("used", ["output", "state", "both"])
+def test_only_what_was_used_has_a_gradient(used):
+    """Of what is not used, neither the output nor the state nor what is kept for the way back, none is wanted."""
+    layer = make("lstm")
+    x, _, state = inputs(layer)
+
+    def loss(layer, x, state):
+        output, (h, c) = layer(x, state)
+        return (output.sin().sum() if used != "state" else 0) + (h.sum() + c.cos().sum() if used != "output" else 0)
+
+    total = loss(layer, x, state)
+    with Zeros() as zeros:
+        found = torch.autograd.grad(total, list(layer.parameters()))
+    batch, hidden = x.shape[0], layer.hidden_size
+    unused = {"output": [(1, batch, hidden)] * 2, "state": [(1, batch, STEPS, hidden)], "both": []}
+    assert zeros.shapes == unused[used]
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "eager"
+    wanted = torch.autograd.grad(
+        loss(exact, x.double(), tuple(part.double() for part in state)), list(exact.parameters())
+    )
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert_near(ours, theirs, used, 2e-5)
 
 
 def test_the_same_call_gives_the_same_bits():

@@ -13,7 +13,7 @@ import torch
 
 from nnarena.bench import peers, recurrence
 from nnarena.bench.recurrence import REFERENCE, Row, paths, prepare_population
-from nnarena.bench.timing import Step, measure, reason, side_by_side
+from nnarena.bench.timing import LONG, Step, measure, reason, side_by_side
 from nnarena.engine.device import cores
 
 # Load slows torch's LSTM more than most, because its threads wait for each other: beside a reference that much slower
@@ -107,8 +107,8 @@ def _timed(row: Row, own: Here, unit: Here, device: torch.device, rounds: int, l
 
 def _steady(step: Step, device: torch.device) -> float:
     """Seconds of a call on a GPU, after a first one that does not count."""
-    measure(step, device, 1)
-    return min(measure(step, device, 3) for _ in range(3))
+    first = measure(step, device, 1)
+    return min(measure(step, device, 3 if first < LONG else 1) for _ in range(3))
 
 
 def _with_population(row: Row, seeds: int, device: torch.device, length: int | None) -> Row:

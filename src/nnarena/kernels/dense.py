@@ -5,6 +5,7 @@
 The gradients are a product whose result is tiny and whose sum is long. For one model the libraries cut the sum into
 parts, for a population they do not; so both are taken by `product_over_steps`. Where u is much wider than x, the time
 goes into moving it: b is one more column of W, which meets a column of ones in x, and is added and summed on the way.
+Where x has a few features only, such as those of a time series, u takes no matrix units but one pass that writes it.
 
 S seeds, R rows, F features, N outputs.
 """
@@ -14,13 +15,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.launch import launch
 from nnarena.kernels.runtime import precision_on
 from nnarena.kernels.seeds import folded, unfolded
+from nnarena.kernels.tiles import power_of_two
 
 ALIGNED = 4  # columns: 16 bytes, which memory is read by
+NARROW = 8  # features, up to which x is narrow
+NUMBERS = 4_096  # of u that a program writes
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -34,6 +41,8 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+        if x.shape[2] <= NARROW and weight.shape[1] >= x.shape[2]:
+            return _widened(x, weight, bias)
         if bias is None:
             return x @ weight.mT
         if len(x) == 1:
@@ -94,9 +103,37 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, pull: Tensor, has_bias: bool) -> Any:  # type: ignore[override]
         parts = (folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims, (x, pull), strict=False))
-        dw, db = Gradients.apply(*parts, has_bias)  # type: ignore[misc]
-        (dw, *rest), _ = unfolded(info.batch_size, [part for part in (dw, db) if part is not None])
-        return (dw, *(rest or [None])), (0, 0 if rest else None)
+        return unfolded(info.batch_size, Gradients.apply(*parts, has_bias))  # type: ignore[arg-type]
+
+
+def _widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x Wᵀ + b of narrow rows."""
+    (seeds, rows, features), outputs = x.shape, weight.shape[1]
+    out = x.new_empty(seeds, rows, outputs)
+    across = min(128, power_of_two(outputs))
+    down = NUMBERS // across
+    weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
+    grid, sizes = (-(-rows // down), -(-outputs // across), seeds), (outputs, features, bias is not None, down, across)
+    launch(widen, grid, x, weight, bias, out, rows, *x.stride(), *sizes, like=x)
+    return out
+
+
+@triton.jit(do_not_specialize=["rows"])
+def widen(
+    x, weight, bias, out, rows, x_seed, x_row, x_feature,
+    N: tl.constexpr, F: tl.constexpr, BIASED: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    seed = tl.program_id(2).to(tl.int64)
+    row = (tl.program_id(0) * DOWN + tl.arange(0, DOWN)).to(tl.int64)
+    column = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    total = tl.zeros((DOWN, ACROSS), tl.float32)
+    if BIASED:
+        total += tl.load(bias + seed * N + column, mask=column < N, other=0.0)[None, :]
+    for k in tl.static_range(F):  # type: ignore[misc]
+        feature = tl.load(x + seed * x_seed + row * x_row + k * x_feature, mask=row < rows, other=0.0)
+        total += feature[:, None] * tl.load(weight + (seed * N + column) * F + k, mask=column < N, other=0.0)[None, :]
+    there = (row < rows)[:, None] & (column < N)[None, :]
+    tl.store(out + (seed * rows + row)[:, None] * N + column[None, :], total, mask=there)
 
 
 def _is_wide(weight: Tensor) -> bool:

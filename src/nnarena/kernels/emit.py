@@ -157,10 +157,8 @@ class Writer:
         rows, inner, columns = tile.detail
         each = (self.program.batch,) if tile.op == "dots" else ()
         a, b = self.matrix(left, each, rows, inner, inner), self.matrix(right, each, inner, columns, inner)
-        if before:
-            text = f"continued({before[0].tile.name}, {a}, {b}, precision)"
-        else:
-            text = f"begun({a}, {b}, precision)"
+        factors = f"{a}, {b}, precision"
+        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors})"
         if tile.open:
             return text
         text = f"added({text})"

@@ -13,17 +13,16 @@ S seeds, B batch, T steps.
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from nnarena.kernels.launch import launch
 from nnarena.kernels.maths import thirds
 
-PROGRAMS = 264  # two for each of the 132 processors of an H100, which has room for no more of them
+PROCESSORS = 132  # of an H100, each with room for two programs, or for one with twice as wide a tile
+WIDEST = 128  # columns of a tile
 DEPTH = 32  # rows that a program reads at a time
 
 
@@ -35,18 +34,18 @@ def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
     down = 128 if -(-height // 64) % 2 == 0 else 64  # what wastes nothing
-    across = next(size for size in (16, 32, 64) if size >= min(width, 64))
+    across = next(size for size in (16, 32, 64, 128) if size >= min(width, WIDEST))
+    programs = PROCESSORS * (2 if down * across <= 128 * 64 else 1)
     tiles = -(-height // down) * -(-width // across)
     pieces = batch * -(-length // DEPTH)  # of so many rows of one sample
-    parts, share = shares(pieces, most=min(PROGRAMS // (tiles * seeds), pieces // 4))
+    parts, share = shares(pieces, most=min(programs // (tiles * seeds), pieces // 4))
     found = torch.empty(parts, seeds, height, width, device=left.device)
-    with torch.cuda.device(left.device) if left.is_cuda else contextlib.nullcontext():
-        kernel: Any = outer_products[parts, tiles, seeds]
-        kernel(
-            left, right, found, pieces, length, share, *_strides(left), *_strides(right), height, width,
-            down, across, DEPTH, precision if left.is_cuda else "ieee",
-            num_warps=down // 16, num_stages=1,
-        )  # fmt: skip
+    launch(
+        outer_products, (parts, tiles, seeds),
+        left, right, found, pieces, length, share, *_strides(left), *_strides(right), height, width,
+        down, across, DEPTH, precision if left.is_cuda else "ieee",
+        like=left, num_warps=down // 16, num_stages=1,
+    )  # fmt: skip
     return found.sum(0)
 
 

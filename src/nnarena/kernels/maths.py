@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def exp(x, precision: tl.constexpr):
+def exp(x, precision: tl.constexpr) -> tl.tensor:
     """The chip has a power of two, good to two units in the last place; what Triton puts round it is for numbers that
     have lost digits already, below 1e-38."""
     if precision == "ieee":
@@ -13,18 +13,18 @@ def exp(x, precision: tl.constexpr):
     else:
         return tl.inline_asm_elementwise(
             "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], dtype=tl.float32, is_pure=True, pack=1
-        )
+        )  # type: ignore[return-value]
 
 
 @triton.jit
-def inverse(x, precision: tl.constexpr):
+def inverse(x, precision: tl.constexpr) -> tl.tensor:
     """1 / x as the chip has it, to one unit in the last place; zero from 1e38 on."""
     if precision == "ieee":
         return 1.0 / x
     else:
         return tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        )  # type: ignore[return-value]
 
 
 @triton.jit

@@ -5,13 +5,14 @@ Nothing looks at a number on the host, so that steps can be recorded in a CUDA g
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from nnarena.kernels.launch import launch
 
 POINTERS = 6  # of a tensor: parameter, gradient, means, squares, their greatest so far, steps
 
@@ -128,18 +129,22 @@ def step(table: Table, rule: Rule, numbers: Numbers) -> None:
 
     n, r = numbers, rule
     kinds = (r.adam, r.eps_inside, r.nesterov, r.amsgrad, r.maximize)
-    programs: Any = (measure[len(table.blocks),], judge[len(table.tensors),], move[len(table.blocks),])
-    with torch.cuda.device(table.device) if table.device.type == "cuda" else contextlib.nullcontext():
-        programs[0](
-            table.pointers, table.layout, table.blocks, table.sums, table.sums.shape[1],
-            n.first, n.enter, n.second, n.enter_square, n.logs[1], n.eps, *kinds, r.by_gradient, num_warps=4,
-        )  # fmt: skip
-        programs[1](
-            table.tensors, table.sums, table.sums.shape[1], table.verdicts, table.verdicts.shape[1],
-            n.lr, n.tiny, n.delta, n.decay, n.ratio, isinstance(n.lr, Tensor), r.view, r.by_dimension, r.curved,
-            num_warps=4,
-        )  # fmt: skip
-        programs[2](
-            table.pointers, table.layout, table.blocks, table.verdicts, table.verdicts.shape[1],
-            n.lr, n.first, *n.logs, n.eps, isinstance(n.lr, Tensor), *kinds, num_warps=4,
-        )  # fmt: skip
+    blocks, tensors = (len(table.blocks),), (len(table.tensors),)
+    launch(
+        measure, blocks,
+        table.pointers, table.layout, table.blocks, table.sums, table.sums.shape[1],
+        n.first, n.enter, n.second, n.enter_square, n.logs[1], n.eps, *kinds, r.by_gradient,
+        like=table.sums, num_warps=4,
+    )  # fmt: skip
+    launch(
+        judge, tensors,
+        table.tensors, table.sums, table.sums.shape[1], table.verdicts, table.verdicts.shape[1],
+        n.lr, n.tiny, n.delta, n.decay, n.ratio, isinstance(n.lr, Tensor), r.view, r.by_dimension, r.curved,
+        like=table.sums, num_warps=4,
+    )  # fmt: skip
+    launch(
+        move, blocks,
+        table.pointers, table.layout, table.blocks, table.verdicts, table.verdicts.shape[1],
+        n.lr, n.first, *n.logs, n.eps, isinstance(n.lr, Tensor), *kinds,
+        like=table.sums, num_warps=4,
+    )  # fmt: skip

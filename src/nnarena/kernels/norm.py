@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nnarena.kernels.launch import launch
 from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.tiles import power_of_two
 
@@ -38,8 +39,7 @@ class Forward(torch.autograd.Function):
         x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
         y, sizes = torch.empty_like(x), _sizes(x, gelu)
         grid = (-(-x.shape[1] // sizes["ROWS"]), len(x))
-        with _on(x):
-            forward[grid](x, weight, bias, y, x.shape[1], epsilon, **sizes)
+        launch(forward, grid, x, weight, bias, y, x.shape[1], epsilon, like=x, **sizes)
         return y
 
     @staticmethod
@@ -69,10 +69,8 @@ class Backward(torch.autograd.Function):
         blocks = -(-rows // sizes["ROWS"])
         programs = min(PROGRAMS, blocks)
         dx, sums = torch.empty_like(x), x.new_empty(2, programs, seeds, width)
-        with _on(x):
-            backward[programs, seeds](
-                x, weight, bias, pull, dx, sums[0], sums[1], rows, -(-blocks // programs), epsilon, **sizes
-            )
+        given = (x, weight, bias, pull, dx, sums[0], sums[1], rows, -(-blocks // programs), epsilon)
+        launch(backward, (programs, seeds), *given, like=x, **sizes)
         return dx, *sums.sum(1).unbind()  # type: ignore[return-value]
 
     @staticmethod
@@ -92,10 +90,6 @@ class Backward(torch.autograd.Function):
 def _sizes(x: Tensor, gelu: bool) -> dict[str, Any]:
     pad = power_of_two(x.shape[2])
     return {"GELU": gelu, "W": x.shape[2], "PAD": pad, "ROWS": max(1, NUMBERS // pad)}
-
-
-def _on(x: Tensor) -> torch.cuda.device:
-    return torch.cuda.device(x.device if x.is_cuda else -1)
 
 
 @triton.jit

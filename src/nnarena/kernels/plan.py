@@ -24,6 +24,7 @@ from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
 
 HEAVY = 8_192  # weights
+VERY_HEAVY = 30_000  # that fill the registers of eight warps
 LIGHT = 4_096
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
@@ -118,7 +119,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024)
     warps = 4 if weights < 17_000 else 8
-    return Plan(rows=1, warps=warps, precision=precision, save=16, singles=singles, singles_back=1)
+    back = 16 if weights >= VERY_HEAVY else warps
+    return Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, singles=singles, singles_back=1)
 
 
 def rows_of_a_sample(traced: Traced) -> int:

@@ -6,7 +6,6 @@ S seeds, B batch, C channels, N heads, H height, W width; M = N·C maps. Every t
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from nnarena.kernels import axial, axial_conv
 from nnarena.kernels.gemm import shares
+from nnarena.kernels.launch import launch
 from nnarena.kernels.seeds import folded, unfolded
 
 PROGRAMS = 2112  # sixteen for each of the 132 processors of an H100
@@ -116,8 +116,7 @@ class Pull(torch.autograd.Function):
         info: Any, in_dims: tuple[Any, ...], rule: Rule, training: bool, wanted: Wanted, *tensors: Any
     ) -> Any:
         found: Any = Pull.apply(rule, training, wanted, *_folded(info, in_dims[3:], tensors))
-        parts = (None if part is None else part.unflatten(0, (info.batch_size, -1)) for part in found)
-        return tuple(parts), tuple(None if part is None else 0 for part in found)
+        return unfolded(info.batch_size, found)
 
 
 def _folded(info: Any, dims: tuple[Any, ...], tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
@@ -208,8 +207,7 @@ class _Launch:
         return self.batch * self.channels, self.seeds
 
     def _run(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> None:
-        with torch.cuda.device(self.x.device) if self.x.is_cuda else contextlib.nullcontext():
-            kernel[grid](*arguments, num_warps=self.warps, num_stages=1)
+        launch(kernel, grid, *arguments, like=self.x, num_warps=self.warps, num_stages=1)
 
     def _empty(self, *sizes: int) -> Tensor:
         return torch.empty(sizes, device=self.x.device)

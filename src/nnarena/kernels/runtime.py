@@ -23,6 +23,7 @@ from torch import Tensor
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Place, Text, compile_step
 from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.steps import Steps
@@ -103,7 +104,7 @@ class Kernels:
         for text in (compiled.forward, compiled.inference, compiled.backward):
             kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
             arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
-            options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1)}
+            options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1), **OPTIONS}
             made = kernel.warmup(*arguments, 1, 1, self.plan.precision, True, **options)
             self.direct[text.source] = is_direct(made.asm["ttgir"])
             if not self.direct[text.source]:
@@ -187,13 +188,9 @@ class Kernels:
         seeds, batch, steps = _sizes(memory)
         kernel = load_kernel(text.source, name)
         grid = (-(-batch // self.plan.rows), seeds)
-        device = memory["u0"].device
-        if device.type == "cpu":  # the interpreter, which is for tests; it knows one precision
-            kernel[grid](*arguments, steps, batch, "ieee", False)
-            return
-        with torch.cuda.device(device):
-            how = (self.plan.precision, self.direct[text.source])
-            kernel[grid](*arguments, steps, batch, *how, num_warps=text.warps, num_stages=1)
+        # the interpreter is for tests, and knows one precision
+        how = (self.plan.precision, self.direct[text.source]) if memory["u0"].is_cuda else ("ieee", False)
+        launch(kernel, grid, *arguments, steps, batch, *how, like=memory["u0"], num_warps=text.warps, num_stages=1)
 
 
 def is_direct(code: str) -> bool:
@@ -283,15 +280,11 @@ class Backward(torch.autograd.Function):
     """The way back, as a function of its own so that `torch.vmap` folds it too."""
 
     @staticmethod
-    def forward(loop: Loop, kept: int, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(loop: Loop, kept: int, *tensors: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         count = sum(loop.counts)
         given, memory = tensors[:count], tensors[count : count + kept]
         pull, *ends = tensors[count + kept :]
-        gradients = loop.of(given).backward(given, memory, pull, ends)
-        # a constant that nothing depends on has a gradient of zeros
-        return tuple(
-            torch.zeros_like(tensor) if part is None else part for part, tensor in zip(gradients, given, strict=True)
-        )
+        return tuple(loop.of(given).backward(given, memory, pull, ends))  # None of a constant that nothing depends on
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -304,7 +297,7 @@ class Backward(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, kept: int, *tensors: Tensor) -> Any:  # type: ignore[override]
         parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
-        return unfolded(info.batch_size, Backward.apply(loop, kept, *parts))
+        return unfolded(info.batch_size, Backward.apply(loop, kept, *parts))  # type: ignore[arg-type]
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ def folded(size: int, dim: int | None, tensor: Tensor) -> Tensor:
     return tensor.flatten(0, 1)
 
 
-def unfolded(size: int, outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    parts = tuple(output.unflatten(0, (size, -1)) for output in outputs)
-    return parts, (0,) * len(parts)
+def unfolded(size: int, outputs: Sequence[Tensor | None]) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
+    """Outputs with the mapped dimension in front again, and where it is: 0, or None for what is none."""
+    parts = tuple(None if output is None else output.unflatten(0, (size, -1)) for output in outputs)
+    return parts, tuple(None if part is None else 0 for part in parts)
