@@ -65,7 +65,7 @@ _known = functools.cache(repeated)  # the same function for the same step, so th
 def _stretched(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Tensor, Any]:
     """Every input several times: a kernel is as long as its step, so a short step more often is the faster way."""
     if repeats > 1:
-        inputs = pytree.tree_map(lambda u: torch.stack([u] * repeats, 2).flatten(1, 2), inputs)
+        inputs = pytree.tree_map(lambda u: u.unsqueeze(2).expand(-1, -1, repeats, *u.shape[2:]).flatten(1, 2), inputs)
     outputs, state = fused(step, constants, inputs, state)
     return outputs[:, repeats - 1 :: repeats], state
 

@@ -147,7 +147,8 @@ class Kernels:
                 for place, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
             )
             left, right = (right, left) if gemm.turned else (left, right)
-            add(gemm.constant, gemm.scale * product_over_steps(left, right, self.plan.precision))
+            part = product_over_steps(left, right, self.plan.precision)
+            add(gemm.constant, part if gemm.scale == 1 else gemm.scale * part)
         for total in compiled.totals:
             sizes = compiled.shapes[f"c{total.constant}"]
             rows = _factor(memory, total.terms, total.width).sum((1, 2)).flatten(1)
