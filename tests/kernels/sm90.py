@@ -169,12 +169,12 @@ def _usage(cubin: bytes) -> dict[str, int]:
 
 
 def others() -> dict[str, dict[str, int]]:
-    """What kernels take that belong to no cell: those of dense layers, norms, element-wise attention, optimizers."""
+    """What kernels take that belong to no cell: of dense layers, norms, rotations, element-wise attention, optimizers."""
     from triton import compile as compile_for
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, axial_conv, dense, gemm, norm, projected
+    from nnarena.kernels import axial, axial_conv, dense, gemm, norm, projected, rotation
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
@@ -189,6 +189,11 @@ def others() -> dict[str, dict[str, int]]:
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
         ("norm", norm.forward, rows, 4),
         ("norm, back", norm.backward, rows, 4),
+        *(
+            (f"{name}, {units} units, {kind}", kernel, _of_rotations(units, kind), 1)
+            for name, kernel in (("rotation", rotation.forward), ("rotation back", rotation.backward))
+            for units, kind in ((18, "complex"), (128, "complex"), (128, "real"), (512, "complex"))
+        ),
         ("measure, orthadam", projected.measure, {**adam, "EPS_INSIDE": True}, 4),
         ("measure, adamp", projected.measure, {**adam, "BY_GRADIENT": True, "NESTEROV": True, "AMSGRAD": True}, 4),
         ("measure, sgdp", projected.measure, {**adam, "ADAM": False, "BY_GRADIENT": True}, 4),
@@ -224,6 +229,14 @@ def others() -> dict[str, dict[str, int]]:
     return found
 
 
+def _of_rotations(units: int, kind: str) -> dict[str, Any]:
+    """What kernels are told of a matrix of 16 layers of rotations."""
+    from nnarena.kernels import rotation
+
+    absent = {} if kind == "complex" else dict.fromkeys(("phi", "omega", "im", "pull_im"))
+    return {**rotation._sizes(torch.empty(1, 8, units - 1)), **absent}
+
+
 def _of_images(side: int, bias: bool) -> dict[str, Any]:
     """What kernels of element-wise attention are told of images of one channel."""
     padded = 1 << (side - 1).bit_length()
@@ -242,7 +255,8 @@ def _type_of_other(name: str) -> str:
         return "*i64"
     rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
     maps = ("wx", "wy", "bx", "by", "conv", "stats", "out")
-    if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps):
+    turns = ("theta", "phi", "omega", "re", "im", "pull_re", "pull_im")
+    if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps, *turns):
         return "*fp32"
     whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads", "parts")
     return "i32" if name in whole or name.startswith(("left_", "right_", "x_")) else "fp32"

@@ -10,8 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.func import vmap
 
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels import rotation
+from nnarena.nn import unitary_rnn as unitary
 from nnarena.nn.recurrent import _parts
 from nnarena.nn.unitary_rnn import UnitaryRNN, unitary_rnn
 
@@ -329,13 +332,132 @@ def test_the_competitor_reads_time_as_a_feature_and_shows_the_real_part(timespan
     torch.testing.assert_close(net(*x), net.head(net.layer(features)[1][0]))
 
 
-@pytest.mark.parametrize(("units", "capacity", "numbers"), [(8, 2, True), (16, 6, True), (12, 10, False)])
-def test_products_of_layers_are_the_rotations(units, capacity, numbers):
-    layer = UnitaryRNN(2, units, capacity=capacity, complex=numbers, dtype=torch.float64)
-    eye = torch.eye(units, dtype=torch.float64)
-    rows = torch.stack([eye, torch.zeros_like(eye)]) if numbers else eye.unsqueeze(0)
-    results = layer._multiplied(), layer.rotate(rows)
-    torch.testing.assert_close(*results)
-    angles = [angle for angle in (layer.theta, layer.phi, layer.omega) if angle is not None]
-    pull = torch.arange(results[0].numel(), dtype=torch.float64).sin().view_as(results[0])
-    torch.testing.assert_close(*(torch.autograd.grad((result * pull).sum(), angles) for result in results))
+SIZES = [(2, 2), (6, 2), (14, 14), (18, 4), (128, 16)]
+sizes = pytest.mark.parametrize(("units", "capacity"), SIZES)
+kinds = pytest.mark.parametrize("numbers", [True, False], ids=["complex", "real"])
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def seeds_of(units, capacity, numbers, seeds=2, device="cpu"):
+    """A layer, its angles for some seeds, up to a few turns, and a pull on every part of its matrix."""
+    torch.manual_seed(units)
+    layer = UnitaryRNN(2, units, capacity=capacity, complex=numbers, device=device)
+    angles = {name: part for name, part in layer.named_parameters() if name in ("theta", "phi", "omega")}
+    many = {name: (8 * torch.randn(seeds, *part.shape)).to(device) for name, part in angles.items()}
+    return layer, many, torch.randn(seeds, 1 + numbers, units, units).to(device)
+
+
+def pulled(angles, pull):
+    """The kernel's matrices of all seeds, and the gradient of every angle."""
+    tensors = [part.clone().requires_grad_() for part in angles.values()]
+    matrices = torch.stack(vmap(rotation.rotated_identity)(*tensors), 1)
+    return matrices.detach(), *torch.autograd.grad((matrices * pull).sum(), tensors)
+
+
+def exactly(layer, angles, pull):
+    """The same of one seed after the other by `rotate`, in float64."""
+    found = []
+    for seed, each in enumerate(pull.double()):
+        one = copy.deepcopy(layer).double()
+        one.load_state_dict({name: part[seed] for name, part in angles.items()}, strict=False)
+        matrix = torch.stack(one._matrix())
+        found.append((matrix.detach(), *torch.autograd.grad((matrix * each).sum(), [getattr(one, n) for n in angles])))
+    return [torch.stack(parts) for parts in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@kinds
+@sizes
+def test_the_kernel_makes_what_rotations_make_with_every_gradient(units, capacity, numbers, device, monkeypatch):
+    if device == "cpu":  # where few rows take as long as many
+        monkeypatch.setattr(rotation, "ROWS", max(2, (1 << units.bit_length()) // 8))
+        monkeypatch.setattr(rotation, "PAIRS", 4096)
+    layer, angles, pull = seeds_of(units, capacity, numbers, 2, device)
+    found = pulled(angles, pull)
+    for mine, wanted in zip(found, exactly(layer, angles, pull), strict=True):
+        assert (mine.double() - wanted).norm() <= 1e-6 * wanted.norm()
+    for parts in found[0].cpu():
+        assert unitarity(torch.complex(*parts) if numbers else parts[0]) < 3e-6
+
+
+def test_seeds_are_what_each_is_alone_and_again():
+    _, angles, pull = seeds_of(6, 4, True)
+    together, again = (pulled(angles, pull) for _ in range(2))
+    assert all(torch.equal(one, two) for one, two in zip(together, again, strict=True))
+    for seed in range(2):
+        alone = pulled({name: part[seed, None] for name, part in angles.items()}, pull[seed, None])
+        assert torch.equal(alone[0][0], together[0][seed])
+        for one, many in zip(alone, together, strict=True):  # torch adds up the shares of programs in another order
+            torch.testing.assert_close(one[0], many[seed], rtol=1e-5, atol=1e-6)
+
+
+def test_seeds_that_share_their_phases():
+    _, angles, _ = seeds_of(6, 4, True)
+    given = tuple({**angles, "phi": angles["phi"][0]}.values())
+    matrices = vmap(rotation.rotated_identity, in_dims=(0, None, 0))(*given)
+    for seed in range(2):
+        one = rotation.rotated_identity(given[0][seed], given[1], given[2][seed])
+        assert all(torch.equal(part[seed], same) for part, same in zip(matrices, one, strict=True))
+
+
+def test_cosines_and_sines_are_those_of_the_angle_and_lie_on_the_circle_however_large():
+    near, far = torch.arange(-20, 21) * torch.pi / 8, torch.tensor([1e-20, -9.5, 1001.5 * torch.pi, 3e4, 1e7, 1e9])
+    angles = torch.cat([near, far])
+    cos, sin = vmap(rotation.rotated_identity)(angles.view(-1, 1, 1))[0][:, 0].double().unbind(1)
+    for mine, function in ((cos, torch.cos), (sin, torch.sin)):
+        torch.testing.assert_close(mine[:-2], function(angles[:-2].double()), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(cos**2 + sin**2, torch.ones_like(cos), rtol=0, atol=3e-7)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_an_angle_that_is_no_number_is_not_hidden():
+    assert rotation.rotated_identity(torch.tensor([[torch.nan]]))[0].isnan().all()
+
+
+def test_a_second_derivative_of_the_kernel_is_refused():
+    _, angles, _ = seeds_of(6, 2, True, seeds=1)
+    theta, phi, omega = (part[0].requires_grad_() for part in angles.values())
+    (slope,) = torch.autograd.grad(rotation.rotated_identity(theta, phi, omega)[0].sum(), theta, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative: use backend='eager'"):
+        slope.sum().backward()
+
+
+def test_who_takes_the_kernel(monkeypatch):
+    taken = []
+    monkeypatch.setattr(rotation, "rotated_identity", lambda *angles: taken.append(len(angles)) or angles)
+    for options in ({}, {"complex": False}, {"style": "fft"}, {"backend": "eager"}, {"dtype": torch.float64}):
+        layer = UnitaryRNN(2, 8, **{"capacity": 4, **options})
+        layer._matrix()  # on a CPU: nobody
+        with monkeypatch.context() as patch:
+            patch.setattr(unitary, "can_fuse", lambda angles: angles.dtype == torch.float32)
+            layer._matrix()
+    assert taken == [3, 1]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_matrix_is_that_of_the_cpu_recorded_or_not(never_waiting):
+    torch.manual_seed(0)
+    layer = UnitaryRNN(2, 128, device="cuda")
+    angles = [layer.theta, layer.phi, layer.omega]
+    pulls = torch.randn(2, 128, 128, device="cuda").unbind()
+
+    def step():
+        parts = layer._matrix()
+        return *(part.detach() for part in parts), *torch.autograd.grad(parts, angles, pulls)
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = step()
+    with never_waiting():
+        found = step()
+        graph.replay()
+    assert all(torch.equal(one, two) for one, two in zip(found, recorded, strict=True))
+    slow = copy.deepcopy(layer).double().cpu()
+    parts = slow._matrix()
+    wanted = torch.autograd.grad(parts, [slow.theta, slow.phi, slow.omega], [pull.double().cpu() for pull in pulls])
+    for mine, exact in zip(found, (*parts, *wanted), strict=True):
+        assert (mine.cpu().double() - exact).norm() < 1e-6 * exact.norm()

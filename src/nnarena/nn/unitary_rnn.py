@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.recurrence import can_fuse
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 EPSILON = 0.01  # what modReLU adds to every modulus
+MOST = 1024  # units whose rows a warp can hold: above, W is multiplied out layer by layer on a GPU too
 Pair = tuple[Tensor, Tensor]
 Constants = tuple[Tensor, Tensor | Pair, Tensor | None]
 
@@ -115,33 +117,25 @@ class UnitaryRNN(Recurrent):
         shifted = nn.functional.pad(angles[:, 1::2], (0, 1))
         return torch.stack([angles[:, ::2], shifted], 1).flatten(0, 1)
 
-    def _matrix(self) -> Tensor:
-        """The transposed of W, (2, H, H) or (1, H, H): the rows of the identity, turned."""
-        if self.theta.is_cuda and self.style == "tunable":
-            return self._multiplied()
-        eye = torch.eye(self.hidden_size, device=self.theta.device, dtype=self.theta.dtype)
-        return self.rotate(torch.stack([eye, torch.zeros_like(eye)]) if self.complex else eye.unsqueeze(0))
+    def _matrix(self) -> tuple[Tensor, ...]:
+        """The transposed of W, real and imaginary part, (H, H) each, or the real one alone: the rows of the identity,
+        turned. On a GPU by one kernel, which has no second derivative."""
+        fused = self.style == "tunable" and self.hidden_size <= MOST and self.backend != "eager"
+        if fused and can_fuse(self.theta):
+            from nnarena.kernels.rotation import rotated_identity
 
-    def _multiplied(self) -> Tensor:
-        """What `rotate` makes of the identity, by products of whole layers: more work in a few operations, as a GPU
-        likes it. Complex matrices A + iB are [A B] here."""
-        layers = rotations(self._layers(self.theta), self._layers(self.phi))
-        even, odd = layers[:, ::2], layers[:, 1::2].roll((1, 1), (-2, -1))
-        product = _product(*(half.movedim(0, -2).flatten(-2) for half in (even, odd)))  # (L/2, H, 2H)
-        while len(product) > 1:
-            pairs, last = product[: len(product) // 2 * 2], product[len(product) // 2 * 2 :]
-            product = torch.cat([_product(pairs[::2], pairs[1::2]), last])
-        h = product[0].unflatten(-1, (len(layers), -1)).movedim(-2, 0)
-        return h if self.omega is None else _turn(h, self.omega)
+            return rotated_identity(*(angles for angles in (self.theta, self.phi, self.omega) if angles is not None))
+        eye = torch.eye(self.hidden_size, device=self.theta.device, dtype=self.theta.dtype)
+        return self.rotate(torch.stack([eye, torch.zeros_like(eye)]) if self.complex else eye.unsqueeze(0)).unbind()
 
     def recurrent_matrix(self) -> Tensor:
         """W, (H, H), complex, or real in the real variant."""
-        parts = self._matrix().transpose(-1, -2)
-        return torch.complex(parts[0], parts[1]) if self.complex else parts[0]
+        parts = [part.t() for part in self._matrix()]
+        return torch.complex(*parts) if self.complex else parts[0]
 
     def constants(self) -> Constants:
-        matrix = self._matrix()
-        return self.weight_ih, ((matrix[0], matrix[1]) if self.complex else matrix[0]), self.bias
+        matrix: Any = self._matrix()
+        return self.weight_ih, (matrix if self.complex else matrix[0]), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return linear(x, constants[0])
@@ -184,26 +178,6 @@ def turn_pairs(h: Tensor, theta: Tensor, phi: Tensor | None, distance: int, shif
     cos, sin = theta.cos().unflatten(-1, (-1, distance)), theta.sin().unflatten(-1, (-1, distance))
     h = torch.stack([cos * a - sin * b, sin * a + cos * b], -2).flatten(-3)
     return h.roll(shift, -1)
-
-
-def rotations(theta: Tensor, phi: Tensor | None) -> Tensor:
-    """Layers that turn neighbours as matrices that rows are multiplied by, (2, L, H, H), or (1, L, H, H) without φ."""
-    cos, sin = theta.cos(), theta.sin()
-    if phi is None:
-        entries = torch.stack([cos, sin, -sin, cos]).unflatten(0, (1, 2, 2))
-    else:
-        re, im, none = phi.cos(), phi.sin(), torch.zeros_like(cos)
-        parts = [cos, sin, -sin * re, cos * re, none, none, -sin * im, cos * im]
-        entries = torch.stack(parts).unflatten(0, (2, 2, 2))  # (2, row of a pair, column of a pair, L, H/2)
-    return entries.diag_embed().permute(0, 3, 4, 1, 5, 2).flatten(4).flatten(2, 3)
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """The product of matrices, real ones, or complex ones with the real and the imaginary part side by side."""
-    if a.shape[-1] == a.shape[-2]:
-        return a @ b
-    re, im = b.chunk(2, -1)
-    return a @ torch.cat([b, torch.cat([-im, re], -1)], -2)
 
 
 def _turn(h: Tensor, angle: Tensor) -> Tensor:
