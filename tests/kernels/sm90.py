@@ -169,7 +169,7 @@ def _usage(cubin: bytes) -> dict[str, int]:
 
 
 def others() -> dict[str, dict[str, int]]:
-    """What kernels take that belong to no cell: of dense layers, norms, rotations, element-wise attention, optimizers."""
+    """What kernels take that belong to no cell: dense layers, norms, rotations, element-wise attention, optimizers."""
     from triton import compile as compile_for
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
