@@ -176,7 +176,7 @@ def others() -> dict[str, dict[str, int]]:
 
     from nnarena.kernels import axial, axial_conv, dense, gemm, norm, projected, rotation
 
-    sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH}
+    sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH, "SHORT": False}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
@@ -223,6 +223,8 @@ def others() -> dict[str, dict[str, int]]:
             attrs={(place,): [["tt.divisibility", 16]] for place, each in enumerate(names) if _is_even(each, types)},
         )
         options = {"num_warps": warps, "num_stages": 1, **OPTIONS}
+        if function is gemm.outer_products:
+            options["maxnreg"] = gemm.REGISTERS
         found[name] = _usage(
             compile_for(source, target=GPUTarget("cuda", CAPABILITY, WARP), options=options).asm["cubin"]
         )

