@@ -25,7 +25,7 @@ from nnarena.kernels.emit import emit
 from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
-from nnarena.kernels.partition import Outer, addends, factors, over_rows, worth_saving
+from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, worth_saving
 from nnarena.kernels.plan import Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
 from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Value
@@ -101,7 +101,7 @@ class Builder:
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
-        self.savable = worth_saving(self.on_the_way, plan)
+        self.savable = worth_saving(self.on_the_way, plan) | compared(traced)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}

@@ -13,12 +13,15 @@ from typing import Any
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import name_of, shape_of
+from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Index
 from nnarena.kernels.plan import Plan
 from nnarena.kernels.rewrite import Reader
 from nnarena.kernels.tiles import Ref, Value
+from nnarena.kernels.trace import Traced
 from nnarena.kernels.views import VIEWS
+
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def worth_saving(forward: set[Node], plan: Plan) -> set[Node]:
@@ -39,6 +42,31 @@ def worth_saving(forward: set[Node], plan: Plan) -> set[Node]:
             node = user
         found.add(node)
     return found
+
+
+def compared(traced: Traced) -> set[Node]:
+    """Numbers that a step compares with each other on its way forward, such as slots of a memory to put them in order.
+
+    Many begin as equals. Computed again on the way back they might be rounded differently, and the order be another.
+    """
+    moving = {*traced.graph.nodes} - unreached(traced.graph, {*traced.state, *traced.inputs})
+    found, seen, todo = set(), set(), [*traced.new_state, traced.output]
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        todo += node.all_input_nodes
+        if name_of(node) in COMPARISONS and len(node.args) == 2 and moving.issuperset(node.args):
+            found |= {_source(arg) for arg in node.all_input_nodes}
+    return {node for node in found if node.op == "call_function" and shape_of(node)[0] == 1}
+
+
+def _source(node: Node) -> Node:
+    """What a node is a view of."""
+    while name_of(node) in VIEWS and len(node.all_input_nodes) == 1:
+        (node,) = node.all_input_nodes
+    return node
 
 
 def _next(node: Node, past_views: bool) -> Any:
