@@ -90,3 +90,24 @@ def check(printed, sentence: str) -> None:
 def test_help_has_examples(arena) -> None:
     text = arena("look", "--help").out
     assert "nnarena look runs/arena 3f2a --json" in text and "--images" in text and "nothing is chosen" in text
+
+
+def test_a_model_of_words_is_asked_for_the_nearest(arena, store: Path, own: Path) -> None:
+    assert arena("run", "-t", "analogy", "-m", "ppmi", "--out", "W", "--device", "cpu").code == 0
+    words = only(own / "W")
+    before = sorted(path.name for path in words.iterdir())
+    printed = arena("look", "W", words.name, "--near", "oslo", "--near", "oslo - norway + italy")
+    first, second = printed.out.split("\n\n")
+    assert first.startswith("oslo\n") and "norway" in first and len(first.splitlines()) == 11
+    assert second.splitlines()[1].split()[0] == "rome"
+    found = json.loads(arena("look", "W", words.name, "--near", "Oslo", "--json").out)["Oslo"]
+    assert [word for word, _ in found] == [line.split()[0] for line in first.splitlines()[1:]]
+    assert sorted(path.name for path in words.iterdir()) == before
+    for arguments, sentence in [
+        (("W", words.name, "--near", "osla"), "There is no word in the vocabulary 'osla'; did you mean 'oslo'?"),
+        (("W", words.name, "--near", "oslo norway"), "neither a word nor a sum of words"),
+        (("W", words.name), "A model of words can be asked: --near WORD."),
+        (("R", only(store).name, "--near", "oslo"), "digits_image answers no questions"),
+    ]:
+        refused = arena("look", *arguments)
+        assert refused.code == 2 and sentence in refused.err and refused.err.count("\n") == 1

@@ -15,7 +15,7 @@ from nnarena.core.words import Vocabulary
 from nnarena.data.grammar import all_words
 from nnarena.tasks.analogy import Analogy
 from nnarena.tasks.word_similarity import WordSimilarity
-from nnarena.tasks.words import WordLearner, Words, neighbours, principal_plane, spread
+from nnarena.tasks.words import WordLearner, Words, neighbours, principal_plane, spread, terms
 
 CPU = torch.device("cpu")
 TASKS = [WordSimilarity, Analogy]
@@ -124,13 +124,20 @@ def test_neighbours_are_the_nearest_and_never_the_word_itself():
     learner = make_learner(Analogy(tokens=30_000))
     learner.practise(lambda: None)
     vocabulary, size = learner.corpus.vocabulary, learner.task.vocabulary
-    found = neighbours(learner.model, vocabulary, "oslo", size)
+    found = neighbours(learner.model, vocabulary, [("oslo", 1.0)], size)
     assert len(found) == 6 and "oslo" not in dict(found) and "norway" in dict(found)
     assert [cosine for _, cosine in found] == sorted((cosine for _, cosine in found), reverse=True)
     with pytest.raises(UnknownName, match=r"no word in the vocabulary 'norwya'; did you mean 'norway'\?"):
-        neighbours(learner.model, vocabulary, "norwya", size)
+        neighbours(learner.model, vocabulary, [("norwya", 1.0)], size)
     tiny = Vocabulary(vocabulary.words[:2], vocabulary.counts[:2])
-    assert neighbours(learner.model, tiny, tiny.words[1], size) == []
+    assert neighbours(learner.model, tiny, [(tiny.words[1], 1.0)], size) == []
+
+
+def test_a_sum_of_words_is_words_with_signs_between_them():
+    assert terms(" Oslo -  norway + italy ") == [("oslo", 1.0), ("norway", -1.0), ("italy", 1.0)]
+    for wrong in ("", "oslo norway", "- oslo", "oslo +", "oslo + - italy", "a b c"):
+        with pytest.raises(BadOption, match="neither a word nor a sum of words"):
+            terms(wrong)
 
 
 def test_the_plane_is_that_of_the_principal_components():

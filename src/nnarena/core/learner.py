@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nnarena.core.errors import BadOption
+
 Work = Callable[[], None]
 
 
@@ -82,6 +84,10 @@ class Learner(ABC):
     def exhibit(self) -> dict[str, Any]:
         """What a report may draw of the trained model, as JSON; nothing if there is nothing to see."""
         return {}
+
+    def ask(self, question: str) -> list[tuple[str, float]]:
+        """What the trained model answers to a person's own question, the best first, each with how good it is."""
+        raise BadOption("This task answers no questions; tasks on words do.")
 
     def renew(self) -> None:  # noqa: B027
         """Optimizers have another learning rate or state than before: what was recorded of them is recorded anew."""

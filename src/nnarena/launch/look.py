@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nnarena.core.errors import ArenaError, StoreError
@@ -12,13 +14,45 @@ from nnarena.core.look import Look
 from nnarena.core.trial import Trial, trial_from_dict
 from nnarena.engine.device import computing_with, pick_device
 from nnarena.engine.look import can_be_looked_into, look
+from nnarena.engine.practice import make_learner, practises
 from nnarena.engine.prepare import Ready, build_model, prepare
 from nnarena.engine.tensors import load
 from nnarena.results.folder import MODEL, TRIAL, TrialFolder
 
+Answer = tuple[str, float]
+
 
 def look_at_trial(folder: TrialFolder, device: str = "auto", images: int = 4, seed: int = 0) -> tuple[Trial, Look]:
     """What the model of a trial does with the test samples. Nothing is trained, and nothing in the store changes."""
+    trial = _finished(folder)
+    _check(trial, folder.path.name)
+    target = pick_device(device)
+    with computing_with(trial.protocol.threads, target):
+        ready = prepare(trial, target)
+        weights = _weights(folder, ready)
+        return trial, look(ready, weights, trial.protocol.batch_size, images, seed)
+
+
+def ask_trial(folder: TrialFolder, questions: Sequence[str], device: str = "auto") -> dict[str, list[Answer]]:
+    """What the model of a trial answers to questions, such as the words nearest to a word; and how good each is."""
+    trial = _finished(folder)
+    if not practises(trial):
+        raise ArenaError(f"{trial.task.label} answers no questions (trial {folder.path.name}); tasks on words do.")
+    target = pick_device(device)
+    with computing_with(trial.protocol.threads, target):
+        ready, learner = make_learner(trial, target, log=lambda text: None)
+        try:
+            weights = _weights(folder, ready)
+            with torch.no_grad():
+                for name, tensor in ready.state.weights().items():
+                    tensor.copy_(weights[name])
+            return {question: learner.ask(question) for question in questions}
+        finally:
+            learner.close()
+
+
+def _finished(folder: TrialFolder) -> Trial:
+    """The trial, if it left a model that can be brought back."""
     name = folder.path.name
     if not folder.is_done:
         raise StoreError(f"The trial {name} is not finished: there is no model to look at yet.")
@@ -29,12 +63,7 @@ def look_at_trial(folder: TrialFolder, device: str = "auto", images: int = 4, se
     trial = trial_from_dict(record)
     if dict(trial.fingerprints) != (record.get("fingerprints") or {}):
         raise StoreError(f"The trial {name} was made with another version of a file of yours, which has changed since.")
-    _check(trial, name)
-    target = pick_device(device)
-    with computing_with(trial.protocol.threads, target):
-        ready = prepare(trial, target)
-        weights = _weights(folder, ready)
-        return trial, look(ready, weights, trial.protocol.batch_size, images, seed)
+    return trial
 
 
 def _check(trial: Trial, name: str) -> None:
@@ -44,9 +73,10 @@ def _check(trial: Trial, name: str) -> None:
         is_image = len(task.spec.input_shape) == 3 and task.spec.target == "class"
         if is_image or can_be_looked_into(build_model(trial, task)):
             return
+    more = " A model of words can be asked: --near WORD." if hasattr(task, "corpus") else ""
     raise ArenaError(
         f"There are no pictures of {trial.model.label} on {trial.task.label} (trial {name}): the task has no images "
-        "of classes, and the model no layer that can be looked into."
+        f"of classes, and the model no layer that can be looked into.{more}"
     )
 
 

@@ -33,7 +33,7 @@ REHEARSAL = 5_000  # words that a plan is made from
 TOGETHER = 256  # questions that are asked at a time
 BASELINE = 64  # dimensions of vectors drawn at random
 FEWEST = 4  # questions with known words that a trial needs
-NEIGHBOURS = 6  # of a word in the report
+NEIGHBOURS, ANSWERS = 6, 10  # of a word: in the report, and where a person asks
 MAPS, SHOWN, ASKED = 4, 12, 3  # maps in it, pairs on each, and words of each whose neighbours it lists
 
 Model = Callable[[Tensor], Tensor]
@@ -205,8 +205,12 @@ class WordLearner(Learner):
                 }
             )
             asked += [word for word, _ in spread(pairs, ASKED)]
-        near = {word: neighbours(self.model, vocabulary, word, size) for word in asked}
+        near = {word: neighbours(self.model, vocabulary, [(word, 1.0)], size) for word in asked}
         return {"kind": "words", "maps": maps, "neighbours": near}
+
+    def ask(self, question: str) -> list[tuple[str, float]]:
+        """The words nearest to a word, or to a sum of words such as `paris - france + italy`."""
+        return neighbours(self.model, self.corpus.vocabulary, terms(question), self.task.vocabulary, ANSWERS)
 
 
 def known_questions(questions: list[tuple[str, ...]], vocabulary: Vocabulary) -> list[int]:
@@ -236,15 +240,30 @@ def cosines(model: Model, weights: list[tuple[Tensor, float]], size: int) -> Ten
     return model(x)
 
 
+def terms(question: str) -> list[tuple[str, float]]:
+    """The words of a sum and their signs: `paris - france + italy`."""
+    parts = question.lower().split()
+    words, signs = parts[::2], parts[1::2]
+    if len(words) != len(signs) + 1 or not {*signs} <= {"+", "-"} or {*words} & {"+", "-"}:
+        raise BadOption(f"{question!r} is neither a word nor a sum of words such as 'paris - france + italy'.")
+    return list(zip(words, [1.0, *(1.0 if sign == "+" else -1.0 for sign in signs)], strict=True))
+
+
 @torch.no_grad()
 def neighbours(
-    model: nn.Module, vocabulary: Vocabulary, word: str, size: int, count: int = NEIGHBOURS
+    model: nn.Module, vocabulary: Vocabulary, asked: list[tuple[str, float]], size: int, count: int = NEIGHBOURS
 ) -> list[tuple[str, float]]:
-    """The `count` words with the largest cosine to `word`, and the cosines. UnknownName suggests another word."""
-    number = torch.tensor([vocabulary.find(word)], device=next(model.parameters()).device)
-    cosine = cosines(model, [(number, 1.0)], size)[0, : len(vocabulary)].clone()
-    cosine[0] = cosine[number] = -torch.inf
-    best = cosine.topk(min(count, max(0, len(vocabulary) - 2)))
+    """The `count` words with the largest cosine to a sum of words, none of which is among them, and the cosines.
+
+    UnknownName suggests another word.
+    """
+    device = next(model.parameters()).device
+    numbers = [torch.tensor([vocabulary.find(word)], device=device) for word, _ in asked]
+    weights = [(number, weight) for number, (_, weight) in zip(numbers, asked, strict=True)]
+    cosine = cosines(model, weights, size)[0, : len(vocabulary)].clone()
+    left_out = {0, *map(int, numbers)}
+    cosine[list(left_out)] = -torch.inf
+    best = cosine.topk(min(count, max(0, len(vocabulary) - len(left_out))))
     return [
         (vocabulary.words[place], round(value, 4))
         for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
