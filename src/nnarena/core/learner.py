@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nnarena.core.errors import BadOption
-
 Work = Callable[[], None]
 
 
@@ -86,8 +84,8 @@ class Learner(ABC):
         return {}
 
     def ask(self, question: str) -> list[tuple[str, float]]:
-        """What the trained model answers to a person's own question, the best first, each with how good it is."""
-        raise BadOption("This task answers no questions; tasks on words do.")
+        """What the trained model says to a person, if the task `answers`: the best first, each with how good it is."""
+        raise NotImplementedError
 
     def renew(self) -> None:  # noqa: B027
         """Optimizers have another learning rate or state than before: what was recorded of them is recorded anew."""

@@ -32,6 +32,7 @@ class Task:
     spec: TaskSpec
     noise: int = 0  # random numbers that `present` takes for every sample in training
     practises: bool = False  # whether the model learns from what it does, by `learner`, and not from samples
+    answers: bool = False  # whether a trained model can be asked by a person, by `Learner.ask`
 
     def check(self) -> None:
         """Raise DataError if something is missing to make the samples; asked before a study starts."""

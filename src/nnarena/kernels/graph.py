@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Container, Iterable
 from typing import Any
 
 from torch.fx import Graph, Node
@@ -29,3 +30,15 @@ def unreached(graph: Graph, roots: set[Node]) -> set[Node]:
         if any(arg in reached for arg in node.all_input_nodes):
             reached.add(node)
     return {node for node in graph.nodes if node not in reached and node.op != "output"}
+
+
+def leading_to(nodes: Iterable[Node], stop: Container[Node] = ()) -> set[Node]:
+    """These nodes and all that they are computed from; what those of `stop` are computed from does not count."""
+    found: set[Node] = set()
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend([] if node in stop else node.all_input_nodes)
+    return found

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nnarena.kernels.graph import name_of, unreached
+from nnarena.kernels.graph import leading_to, name_of, unreached
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
@@ -73,23 +73,12 @@ def _part(graph: Graph, inputs: list[Node], outputs: list[Node]) -> GraphModule:
     part, copies = Graph(), {}
     for number, node in enumerate(inputs):
         copies[node] = part.placeholder(f"given_{number}")
-    needed = _leading_to(outputs, set(inputs))
+    needed = leading_to(outputs, set(inputs))
     for node in graph.nodes:
         if node in needed and node not in copies:
             copies[node] = part.node_copy(node, lambda other: copies[other])
     part.output([copies[node] for node in outputs])
     return GraphModule(torch.nn.Module(), part)
-
-
-def _leading_to(nodes: list[Node], stop: set[Node]) -> set[Node]:
-    found: set[Node] = set()
-    todo = list(nodes)
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            todo.extend([] if node in stop else node.all_input_nodes)
-    return found
 
 
 def _over_steps(part: GraphModule) -> Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import name_of, shape_of, unreached
+from nnarena.kernels.graph import leading_to, name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Index
 from nnarena.kernels.plan import Plan
 from nnarena.kernels.rewrite import Reader
@@ -50,15 +50,12 @@ def compared(traced: Traced) -> set[Node]:
     Many begin as equals. Computed again on the way back they might be rounded differently, and the order be another.
     """
     moving = {*traced.graph.nodes} - unreached(traced.graph, {*traced.state, *traced.inputs})
-    found, seen, todo = set(), set(), [*traced.new_state, traced.output]
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        todo += node.all_input_nodes
-        if name_of(node) in COMPARISONS and len(node.args) == 2 and moving.issuperset(node.args):
-            found |= {_source(arg) for arg in node.all_input_nodes}
+    found = {
+        _source(arg)
+        for node in leading_to([*traced.new_state, traced.output])
+        if name_of(node) in COMPARISONS and moving.issuperset(node.args)
+        for arg in node.all_input_nodes
+    }
     return {node for node in found if node.op == "call_function" and shape_of(node)[0] == 1}
 
 

@@ -14,7 +14,7 @@ from nnarena.core.look import Look
 from nnarena.core.trial import Trial, trial_from_dict
 from nnarena.engine.device import computing_with, pick_device
 from nnarena.engine.look import can_be_looked_into, look
-from nnarena.engine.practice import make_learner, practises
+from nnarena.engine.practice import make_learner
 from nnarena.engine.prepare import Ready, build_model, prepare
 from nnarena.engine.tensors import load
 from nnarena.results.folder import MODEL, TRIAL, TrialFolder
@@ -36,7 +36,7 @@ def look_at_trial(folder: TrialFolder, device: str = "auto", images: int = 4, se
 def ask_trial(folder: TrialFolder, questions: Sequence[str], device: str = "auto") -> dict[str, list[Answer]]:
     """What the model of a trial answers to questions, such as the words nearest to a word; and how good each is."""
     trial = _finished(folder)
-    if not practises(trial):
+    if not getattr(trial.components["task"].load(), "answers", False):
         raise ArenaError(f"{trial.task.label} answers no questions (trial {folder.path.name}); tasks on words do.")
     target = pick_device(device)
     with computing_with(trial.protocol.threads, target):
@@ -73,7 +73,7 @@ def _check(trial: Trial, name: str) -> None:
         is_image = len(task.spec.input_shape) == 3 and task.spec.target == "class"
         if is_image or can_be_looked_into(build_model(trial, task)):
             return
-    more = " A model of words can be asked: --near WORD." if hasattr(task, "corpus") else ""
+    more = " A model of words can be asked: --near WORD." if task.answers else ""
     raise ArenaError(
         f"There are no pictures of {trial.model.label} on {trial.task.label} (trial {name}): the task has no images "
         f"of classes, and the model no layer that can be looked into.{more}"

@@ -58,7 +58,7 @@ class Words(Task):
         vocabulary: different words at most, the most frequent and the unknown one; all others are unknown
     """
 
-    practises = True
+    practises = answers = True
     name: str
     questions_set: str  # the data set of questions on text8
 
