@@ -61,6 +61,7 @@ def test_settings_are_checked_and_only_the_changes_are_kept():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        ({"forcing": "teacher"}, r"no option 'forcing': .* in brackets, as in encoder_decoder\[forcing=teacher\]\."),
         ({"epoch": 3}, "the protocol has no option 'epoch'; did you mean 'epochs'"),
         ({"epochs": 2.5}, "the protocol: option 'epochs' takes a whole number, not 2.5"),
         ({"epochs": True}, "takes a whole number, not true"),

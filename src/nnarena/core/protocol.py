@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from nnarena.core.common import check_common
-from nnarena.core.components import option_docs
+from nnarena.core.components import Component, catalogue, option_docs
 from nnarena.core.errors import BadOption
 from nnarena.core.options import Option, Value, render, resolve
 
@@ -143,7 +143,12 @@ class Protocol:
     @classmethod
     def of(cls, settings: Mapping[str, Value]) -> Protocol:
         """The default protocol with `settings` applied, each checked."""
-        return cls(**resolve("the protocol", cls.options(), settings))
+        known = cls.options()
+        for name in settings.keys() - {option.name for option in known}:
+            if owner := _owner(name):
+                where = f"{owner.name}[{name}={render(settings[name])}]"
+                raise BadOption(f"the protocol has no option {name!r}: who has it takes it in brackets, as in {where}.")
+        return cls(**resolve("the protocol", known, settings))
 
     def settings(self) -> dict[str, Value]:
         """What differs from the published protocol."""
@@ -159,3 +164,9 @@ class Protocol:
 
 
 PUBLISHED = Protocol()
+
+
+def _owner(option: str) -> Component | None:
+    """The first model, optimizer or task that has such an option of its own."""
+    everything = [*catalogue("model").values(), *catalogue("optimizer").values(), *catalogue("task").values()]
+    return next((part for part in everything if any(item.name == option for item in part.options)), None)
