@@ -59,6 +59,28 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
         assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else tolerance, floor)
 
 
+class Divided(LSTM):
+    """Whose state is divided by whole numbers."""
+
+    def constants(self):
+        return *super().constants(), 1 + torch.arange(self.hidden_size, device=self.bias.device) % 3
+
+    @staticmethod
+    def step(constants, u, state):
+        (h, c), _ = LSTM.step(constants[:3], u, state)
+        return (h / constants[3], c), h
+
+
+def test_whole_numbers_divide(mapping):
+    layer = make("divided", cells={"divided": lambda **more: Divided(2, 18, **more)}).cuda()
+    given = inputs(layer, batch=20, steps=5)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    assert any(isinstance(made, Loop) for made in recurrence._loops.values())
+    exact, slopes = reference(layer, *given)
+    for ours, wanted in zip([*results, *gradients.values()], [*exact, *slopes.values()], strict=True):
+        assert_near(ours, wanted, "divided")
+
+
 def test_a_fresh_memory_is_in_the_same_order_on_the_way_back(mapping):
     """Its slots begin as equals, which rounding would tell apart."""
     torch.manual_seed(0)

@@ -23,7 +23,7 @@ def inverse(x, precision: tl.constexpr) -> tl.tensor:
         return 1.0 / x
     else:
         return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x.to(tl.float32)], dtype=tl.float32, is_pure=True, pack=1
         )  # type: ignore[return-value]
 
 
