@@ -144,8 +144,8 @@ class Protocol:
     def of(cls, settings: Mapping[str, Value]) -> Protocol:
         """The default protocol with `settings` applied, each checked."""
         known = cls.options()
-        for name in settings.keys() - {option.name for option in known}:
-            if owner := _owner(name):
+        for name in settings:
+            if all(option.name != name for option in known) and (owner := _owner(name)):
                 where = f"{owner.name}[{name}={render(settings[name])}]"
                 raise BadOption(f"the protocol has no option {name!r}: who has it takes it in brackets, as in {where}.")
         return cls(**resolve("the protocol", known, settings))
