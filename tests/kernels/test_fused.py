@@ -128,6 +128,13 @@ def test_what_is_compared_is_the_same_on_the_way_back(monkeypatch):
         assert_near(ours, theirs, "gradient", 2e-6)
 
 
+def test_threads_agree_on_what_is_compared():
+    """Else a thread might find a slot's own copy in another one smaller than its own."""
+    compiled = compiled_loop(make("dnc")).at(1).compiled
+    assert all("agreed(" in text.source.split("def ")[1] for text in (compiled.forward, compiled.inference))
+    assert "agreed(" not in compiled.backward.source.split("def ")[1]  # which reads what the way forward kept
+
+
 class Zeros(TorchDispatchMode):
     """Notes the sizes of all tensors that are filled with zeros."""
 

@@ -101,7 +101,8 @@ class Builder:
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
-        self.savable = worth_saving(self.on_the_way, plan) | compared(traced)
+        self.compared = compared(traced)
+        self.savable = worth_saving(self.on_the_way, plan) | self.compared
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
@@ -199,7 +200,7 @@ class Builder:
         traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
         carries = [self._carry(f"state{part}", part, cuts, self.plan) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
-        reader = Reader(program, leaves, self.plan.chop)
+        reader = Reader(program, leaves, self.plan.chop, self.compared)
         kernel = Kernel("forward", program, self.plan, backward=False)
         for part, carry in enumerate(carries):
             before, after = (self._of_steps(f"hist{part}", carry.shape, shift=shift, extra=1) for shift in (0, 1))

@@ -18,7 +18,7 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import added, begun, continued, exp, fetch, inverse, put, sigmoid, spread, tanh
+from nnarena.kernels.maths import added, agreed, begun, continued, exp, fetch, inverse, put, sigmoid, spread, tanh
 
 '''
 

@@ -51,6 +51,20 @@ def tanh(x, precision: tl.constexpr):
 
 
 @triton.jit
+def agreed(x):
+    """The same numbers, and bit by bit the same in all threads that have a copy: whoever compares two must know that.
+
+    Threads that share a sum each add what the others have to a product of their own, which is one instruction and
+    rounds once. So the sums of two threads may differ in the last bit. Here one of them is taken.
+    """
+    if len(x.shape) == 0:
+        return x
+    else:
+        last: tl.constexpr = len(x.shape) - 1
+        return tl.gather(x, tl.zeros(x.shape, tl.int32) + tl.arange(0, x.shape[last]), last)
+
+
+@triton.jit
 def begun(a, b, precision: tl.constexpr):
     """A sum of products of matrices, of which this is the first, as `added` will have it.
 

@@ -8,7 +8,7 @@ that was padded with zeros is read where it is not zero. These are not rules of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple, TypeVar
 
 from torch.fx import Node
@@ -32,10 +32,20 @@ class NeedCut(Exception):
 
 
 class Reader:
-    """Reads a graph into a program. `leaves` are the nodes that are not computed: they lie in memory or are carried."""
+    """Reads a graph into a program.
 
-    def __init__(self, program: Program, leaves: dict[Node, Source | Carry], chop: Callable[[int], list[int]]) -> None:
-        self.program, self.leaves, self.chop = program, leaves, chop
+    leaves  nodes that are not computed: they lie in memory or are carried
+    agreed  nodes of which all threads must have the same numbers, bit by bit
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        leaves: dict[Node, Source | Carry],
+        chop: Callable[[int], list[int]],
+        agreed: Container[Node] = (),
+    ) -> None:
+        self.program, self.leaves, self.chop, self.agreed = program, leaves, chop, agreed
         self.alike = program.batch.size > 1  # whether pieces of a dimension are padded alike
         self.known: dict[tuple[Any, ...], tuple[Value, tuple[Axis, ...]]] = {}
         self.places: dict[Node, list[tuple[Index, Value]]] = {}  # where a node was read
@@ -63,7 +73,8 @@ class Reader:
             seen = VIEWS[name](node, index)
             return self.read(*seen) if isinstance(seen, tuple) else seen
         if name in RULES:
-            return RULES[name](self, node, index)
+            value = RULES[name](self, node, index)
+            return self.program.map("agreed", value) if node in self.agreed else value
         raise CannotCompile(f"there is no rule for {name}.")
 
     def argument(self, arg: Any, index: Index) -> Any:

@@ -127,6 +127,7 @@ MAPS = {
     "mul": Rule("{0} * {1}", lambda a, b: a * b, True),
     "div": Rule("{0} * inverse({1}, precision)", lambda a, b: a / b),
     "neg": Rule("-{0}", lambda a: -a, True),
+    "agreed": Rule("agreed({0})", lambda a: a, True),
     "abs": Rule("tl.abs({0})", abs, True),
     "exp": Rule("exp({0}, precision)", math.exp),
     "log": Rule("tl.log({0})", math.log),
