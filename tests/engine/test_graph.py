@@ -128,3 +128,28 @@ def test_optimizers_that_count_on_the_host_are_not_recorded(name):
     graph.make_recordable(optimizer, CUDA)
     capturable = any("capturable" in group for group in optimizer.param_groups)
     assert is_recordable(optimizer) == (capturable or name in ("sgd", "momentum", "nesterov"))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "orthadam"])
+def test_all_tensors_at_once_move_as_one_after_the_other(name, device):
+    """Also by gradients that lie in memory in another order than their parameters."""
+    component, made = catalogue("optimizer")[name], []
+    for change in (
+        lambda optimizer: optimizer,
+        graph.all_at_once,
+        lambda one: graph.all_at_once(graph.all_at_once(one)),
+    ):
+        numbers = torch.Generator().manual_seed(0)
+        params = [torch.randn(shape, generator=numbers).to(device).requires_grad_() for shape in ((5, 3), (3,), ())]
+        optimizer = change(component.load()(params, **component.resolve({"weight_decay": 0.1})))
+        for _ in range(4):
+            for param in params:
+                turned = torch.randn(param.shape[::-1], generator=numbers).to(device)
+                param.grad = turned.permute(tuple(reversed(range(param.ndim))))
+            optimizer.step()
+        made.append(params)
+        assert bool(optimizer.param_groups[0].get("fused")) == (len(made) > 1 and name.startswith("adam"))
+    for plain, *others in zip(*made, strict=True):
+        for other in others:
+            torch.testing.assert_close(other, plain, rtol=1e-5, atol=1e-7)

@@ -22,6 +22,7 @@ from nnarena.bench import peers
 from nnarena.bench.timing import Step, graphed, reason
 from nnarena.core.components import catalogue, find
 from nnarena.core.task import Task
+from nnarena.engine.graph import all_at_once
 from nnarena.kernels import chunk
 from nnarena.nn.recurrent import Recurrent
 
@@ -186,7 +187,9 @@ def population_step(models: list[nn.Module], task: Task, x: Tensor, y: Tensor, o
 
 
 def _step(params: list[Any], loss: Callable[[], Tensor], optimizer: bool) -> Step:
-    adam = torch.optim.Adam(params, capturable=params[0].is_cuda)
+    adam: Any = torch.optim.Adam(params, capturable=params[0].is_cuda)
+    if params[0].is_cuda:
+        all_at_once(adam)
 
     def step() -> None:
         for param, grad in zip(params, torch.autograd.grad(loss(), params, allow_unused=True), strict=True):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 WARM_UP = 3  # calls before the recording: libraries load, optimizers make their state, kernels are chosen
 SYNCHRONISES = "called a synchronizing CUDA operation"
@@ -100,6 +101,28 @@ def make_recordable(optimizer: Optimizer, device: torch.device) -> Optimizer:
             group["capturable"] = True
             optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # the first steps are
     return optimizer
+
+
+def all_at_once(optimizer: Optimizer) -> Optimizer:
+    """Let torch's Adam move all its tensors in one launch, or one call on a CPU. Other optimizers stay as they are.
+
+    That kernel wants gradients that lie in memory as their parameters do; those that lie otherwise are copied.
+    """
+    groups = optimizer.param_groups
+    real = all(param.is_floating_point() for group in groups for param in group["params"])
+    if type(optimizer) in (Adam, AdamW) and real and not all(group["fused"] for group in groups):
+        for group in groups:
+            group["fused"], group["foreach"] = True, False
+        optimizer.register_step_pre_hook(_lay_alike)
+    return optimizer
+
+
+@torch.no_grad()
+def _lay_alike(optimizer: Optimizer, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param.grad is not None and param.grad.stride() != param.stride():
+                param.grad = torch.empty_like(param).copy_(param.grad)
 
 
 def is_recordable(optimizer: Optimizer) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from nnarena.core.files import finite, write_json
 from nnarena.core.learner import Learner, Means, Work
@@ -25,7 +25,7 @@ from nnarena.core.task import Task
 from nnarena.core.trial import Trial
 from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
 from nnarena.engine.device import computing_with
-from nnarena.engine.graph import Replayed, is_recordable
+from nnarena.engine.graph import Replayed, all_at_once, is_recordable
 from nnarena.engine.members import Log, Member
 from nnarena.engine.prepare import Ready, build_model, make_optimizer
 from nnarena.engine.schedule import Schedule
@@ -78,13 +78,9 @@ def _make_optimizer(trial: Trial, device: torch.device, params: Mapping[str, Ten
     torch's Adam takes all of them in one call, on the CPU too.
     """
     if isinstance(params, Mapping):
-        optimizer = make_optimizer(trial, params, device)
-    else:
-        optimizer = make_optimizer(trial, dict(zip(map(str, count()), params, strict=False)), device, own_rates=False)
-    if type(optimizer) in (Adam, AdamW):
-        for group in optimizer.param_groups:
-            group["fused"], group["foreach"] = True, False
-    return optimizer
+        return all_at_once(make_optimizer(trial, params, device))
+    names = map(str, count())
+    return all_at_once(make_optimizer(trial, dict(zip(names, params, strict=False)), device, own_rates=False))
 
 
 def _repeat(trial: Trial, device: torch.device, log: Log, recordable: bool, work: Work) -> Work:

@@ -20,7 +20,7 @@ from nnarena.core.options import Value
 from nnarena.core.spec import Samples, TaskSpec
 from nnarena.core.task import Task
 from nnarena.core.trial import Trial
-from nnarena.engine.graph import make_recordable
+from nnarena.engine.graph import all_at_once, make_recordable
 from nnarena.engine.hold import hold_back
 from nnarena.engine.regime import Regime, check_regime, check_weights, regime_of, wrong_labels
 from nnarena.engine.splits import Split, split
@@ -139,6 +139,8 @@ def make_optimizer(
     options = {**component.own(trial.options["optimizer"]), **more}
     groups = with_own_rates(params, trial.common("optimizer").get("lr_of", "") if own_rates else "")
     optimizer = make_recordable(component.load()(groups, **options), device)
+    if device.type == "cuda":
+        all_at_once(optimizer)
     if population_dims and hasattr(optimizer, "population_dims"):
         optimizer.population_dims = population_dims  # type: ignore[attr-defined]
     return hold_back(optimizer, trial.common("model") | trial.common("optimizer"), population_dims)
