@@ -177,6 +177,7 @@ def others() -> dict[str, dict[str, int]]:
     from nnarena.kernels import axial, axial_conv, dense, gemm, norm, projected, rotation
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH, "SHORT": False}
+    sizes |= {"SUMMED": False, "TURNED": False}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
@@ -185,6 +186,13 @@ def others() -> dict[str, dict[str, int]]:
     tests = {"BY_DIMENSION": True, "CURVED": False, "LR_IS_TENSOR": False}
     jobs: list[tuple[str, Any, dict[str, Any], int]] = [
         ("products", gemm.outer_products, {**sizes, "precision": "bf16x6"}, 8),
+        ("products, and sums", gemm.outer_products, {**sizes, "SUMMED": True, "precision": "bf16x6"}, 8),
+        (
+            "products, turned and sums",
+            gemm.outer_products,
+            {**sizes, "SUMMED": True, "TURNED": True, "precision": "bf16x6"},
+            8,
+        ),
         ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
         ("norm", norm.forward, rows, 4),

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnarena.kernels import plan, recurrence, runtime
-from nnarena.kernels.gemm import product_over_steps, shares
+from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps, shares
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
 from nnarena.kernels.runtime import Loop
 from nnarena.kernels.trace import CannotCompile
@@ -294,6 +294,10 @@ def test_a_product_over_samples_and_steps(sizes, history):
     left, right = torch.randn(S, B, T + history, rows, K)[:, :, :T], torch.randn(S, B, T, rows, N)
     wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
     assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 1e-6)
+    product, total = product_and_sum_over_steps(left, right, "bf16x6")
+    assert_near(product, wanted, "product", 1e-6)
+    assert_near(total, left.double().sum((1, 2, 3)), "sum", 1e-6)
+    assert product.is_contiguous() and total.is_contiguous()
 
 
 @given(st.integers(1, 5000), st.integers(0, 600))

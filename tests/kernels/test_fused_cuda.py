@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from nnarena.bench.recurrence import build, make_task
 from nnarena.core.components import catalogue
 from nnarena.kernels import plan, recurrence, runtime
-from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
 
@@ -171,6 +171,10 @@ def test_a_product_over_samples_and_steps(sizes):
     right = torch.randn(S, B, T, rows, N, device="cuda")
     wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
     assert_near(product_over_steps(left, right, "bf16x6"), wanted, "product", 5e-7)
+    product, total = product_and_sum_over_steps(left, right, "bf16x6")
+    assert_near(product, wanted, "product", 5e-7)
+    assert_near(total, left.double().sum((1, 2, 3)), "sum", 5e-7)
+    assert product.is_contiguous() and total.is_contiguous()
 
 
 def test_every_recurrent_competitor_is_compiled(caplog):

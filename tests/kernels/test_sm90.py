@@ -127,7 +127,7 @@ def test_kernels_that_belong_to_no_cell_spill_next_to_nothing():
     found = json.loads(said.stdout)
     assert {name.split(",")[0] for name in found} == OTHERS
     for name, usage in found.items():
-        assert usage["STACK"] <= (32 if name == "products" else 0), name  # two of these share a processor
+        assert usage["STACK"] <= (40 if name.startswith("products") else 0), name  # two of these share a processor
 
 
 def test_kernels_are_the_same_in_every_process():

@@ -2,10 +2,11 @@
 
     u = x Wᵀ + b,   dW = Σ over rows of duᵀ x,   db = Σ over rows of du
 
-The gradients are a product whose result is tiny and whose sum is long. For one model the libraries cut the sum into
-parts, for a population they do not; so both are taken by `product_over_steps`. Where u is much wider than x, the time
-goes into moving it: b is one more column of W, which meets a column of ones in x, and is added and summed on the way.
-Where x has a few features only, such as those of a time series, u takes no matrix units but one pass that writes it.
+The gradients are a product whose result is small and whose sum is long, and sums of what it reads. The libraries cut
+the sum into parts for one model, on units that are slow at it, and not at all for a population; so they are taken by
+`product_and_sum_over_steps`. Where u is much wider than x, the time goes into moving it: b is one more column of W,
+which meets a column of ones in x, and is added on the way. Where x has a few features only, such as those of a time
+series, u takes no matrix units but one pass that writes it.
 
 S seeds, R rows, F features, N outputs.
 """
@@ -19,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import launch
 from nnarena.kernels.runtime import precision_on
 from nnarena.kernels.seeds import folded, unfolded
@@ -27,6 +28,7 @@ from nnarena.kernels.tiles import power_of_two
 
 ALIGNED = 4  # columns: 16 bytes, which memory is read by
 NARROW = 8  # features, up to which x is narrow
+SMALL = 65_536  # weights of one model, up to which their gradient is; what is larger the libraries are good at
 NUMBERS = 4_096  # of u that a program writes
 
 
@@ -84,11 +86,13 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, pull: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
-        features = x.shape[2]
-        if has_bias and pull.shape[2] > features:
-            both = _sum_over_rows(pull, _with_ones(x))
-            return both[:, :, :features].contiguous(), both[:, :, features].contiguous()
-        return _sum_over_rows(pull, x), pull.sum(1) if has_bias else None
+        if len(x) == 1 and x.shape[2] * pull.shape[2] > SMALL:
+            return pull.mT @ x, pull.sum(1) if has_bias else None
+        left, right = (tensor[:, None, :, None] for tensor in (pull, x))  # as if of one sample
+        precision = precision_on(x.device)
+        if has_bias:
+            return product_and_sum_over_steps(left, right, precision)
+        return product_over_steps(left, right, precision), None
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -146,10 +150,3 @@ def _with_ones(x: Tensor) -> Tensor:
     zeros = -(x.shape[2] + 1) % ALIGNED
     padding = torch.nn.functional.pad(x.new_ones(*x.shape[:2], 1), (0, zeros))
     return torch.cat([x, padding], 2)
-
-
-def _sum_over_rows(pull: Tensor, x: Tensor) -> Tensor:
-    if len(x) == 1:
-        return pull.mT @ x
-    left, right = (tensor[:, None, :, None] for tensor in (pull, x))  # as if of one sample
-    return product_over_steps(left, right, precision_on(x.device))

@@ -28,9 +28,17 @@ DEPTH = 32  # rows that a program reads at a time
 
 def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, rows, K) and (S, B, T, rows, N)."""
-    if left.shape[-1] < right.shape[-1]:  # the matrix units want the larger side in front
-        return product_over_steps(right, left, precision).mT
-    left, right = _even(left), _even(right)
+    return _sums(left, right, precision, of_left=False)[0]
+
+
+def product_and_sum_over_steps(left: Tensor, right: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    """The same, and Σ of left, (S, K), which is read anyway: the gradients of a weight and of its bias."""
+    return _sums(left, right, precision, of_left=True)
+
+
+def _sums(left: Tensor, right: Tensor, precision: str, of_left: bool) -> tuple[Tensor, Tensor]:
+    turned = left.shape[-1] < right.shape[-1]  # the matrix units want the larger side in front
+    left, right = (_even(factor) for factor in ((right, left) if turned else (left, right)))
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
     down = 128 if -(-height // 64) % 2 == 0 else 64  # what wastes nothing
@@ -38,14 +46,16 @@ def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     tiles = -(-height // down) * -(-width // across)
     pieces = -(-batch * length // DEPTH)  # of so many rows, the next sample's where those of one end
     parts, share = shares(pieces, most=min(PROGRAMS // (tiles * seeds), pieces // 4))
-    found = torch.empty(parts, seeds, height, width, device=left.device)
+    summed = (width if turned else height) * of_left
+    found = torch.empty(parts, seeds * (height * width + summed), device=left.device)  # all products, then all sums
     launch(
         outer_products, (parts, tiles, seeds),
         left, right, found, batch, length, share, *_strides(left), *_strides(right), height, width,
-        down, across, DEPTH, length < DEPTH, precision if left.is_cuda else "ieee",
+        of_left, turned, down, across, DEPTH, length < DEPTH, precision if left.is_cuda else "ieee",
         like=left, num_warps=down // 16, num_stages=1, maxnreg=REGISTERS if down == 128 else None,
     )  # fmt: skip
-    return found.sum(0)
+    products, sums = found.sum(0).split([seeds * height * width, seeds * summed])
+    return products.view(seeds, *((width, height) if turned else (height, width))), sums.view(seeds, summed)
 
 
 def shares(pieces: int, most: int) -> tuple[int, int]:
@@ -70,9 +80,10 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
 def outer_products(
     left, right, found, batch, length, share,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row, height, width,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr, SHORT: tl.constexpr, precision: tl.constexpr,
+    SUMMED: tl.constexpr, TURNED: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
+    SHORT: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    part, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
     down = tile // columns * DOWN + tl.arange(0, DOWN)
     along = tile % columns * ACROSS + tl.arange(0, ACROSS)
@@ -80,28 +91,42 @@ def outer_products(
     right += seed * right_seed + along[None, :]
     places = (left_sample, left_row, (down < height)[None, :]), (right_sample, right_row, (along < width)[None, :])
     total = tl.zeros((DOWN, ACROSS), tl.float32)
-    first, end = part * share, tl.minimum(tl.cdiv(batch * length, DEPTH), (part + 1) * share)
+    wide: tl.constexpr = ACROSS if TURNED else DOWN
+    few: tl.constexpr = DEPTH // 4 if wide == DOWN else DEPTH  # a thread has four rows of what is as wide as that
+    sums = tl.zeros((few, wide), tl.float32)
+    first, end = number * share, tl.minimum(tl.cdiv(batch * length, DEPTH), (number + 1) * share)
     rows = rows_of(first, batch, length, DEPTH, SHORT)
     a, b = read(left, places[0], rows), read(right, places[1], rows)
     for piece in range(first, end):
+        if SUMMED:
+            sums += tl.sum(tl.reshape(b if TURNED else a, (DEPTH // few, few, wide)), 0)
         after = rows_of(tl.minimum(piece + 1, end - 1), batch, length, DEPTH, SHORT)
         if precision == "bf16x6":
             a1, a2, a3 = thirds(a)
             b1, b2, b3 = thirds(b)
             a, b = read(left, places[0], after), read(right, places[1], after)
-            few = tl.dot(tl.trans(a2), b2)
-            few = tl.dot(tl.trans(a1), b3, few)
-            few = tl.dot(tl.trans(a3), b1, few)
-            few = tl.dot(tl.trans(a1), b2, few)
-            few = tl.dot(tl.trans(a2), b1, few)
-            few = tl.dot(tl.trans(a1), b1, few)
+            part = tl.dot(tl.trans(a2), b2)
+            part = tl.dot(tl.trans(a1), b3, part)
+            part = tl.dot(tl.trans(a3), b1, part)
+            part = tl.dot(tl.trans(a1), b2, part)
+            part = tl.dot(tl.trans(a2), b1, part)
+            part = tl.dot(tl.trans(a1), b1, part)
         else:
-            few = tl.dot(tl.trans(a), b, input_precision=precision)
+            part = tl.dot(tl.trans(a), b, input_precision=precision)
             a, b = read(left, places[0], after), read(right, places[1], after)
-        total += few
-    found += (part.to(tl.int64) * tl.num_programs(2) + seed) * height * width
-    inside = (down < height)[:, None] & (along < width)[None, :]
-    tl.store(found + down[:, None] * width + along[None, :], total, mask=inside)
+        total += part
+    seeds, size = tl.num_programs(2).to(tl.int64), height * width
+    if SUMMED:
+        found += number * seeds * (size + (width if TURNED else height))
+        if TURNED and tile < columns:
+            tl.store(found + seeds * size + seed * width + along, tl.sum(sums, 0), mask=along < width)
+        if not TURNED and tile % columns == 0:
+            tl.store(found + seeds * size + seed * height + down, tl.sum(sums, 0), mask=down < height)
+    else:
+        found += number * seeds * size
+    found += seed * size
+    found += along[None, :] * height + down[:, None] if TURNED else down[:, None] * width + along[None, :]
+    tl.store(found, total, mask=(down < height)[:, None] & (along < width)[None, :])
 
 
 @triton.jit

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.compile import Compiled, Place, Text, compile_step
-from nnarena.kernels.gemm import product_over_steps
+from nnarena.kernels.compile import Compiled, Gemm, Place, Text, Total, compile_step
+from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.seeds import folded, unfolded
@@ -84,6 +84,7 @@ class Kernels:
         self.used = {name for text in texts for name in text.arguments}
         # what the way forward writes and the way back reads
         self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
+        self.biases = {each.terms for each in compiled.totals if compiled.shapes[f"c{each.constant}"] == (each.width,)}
         self.fits: dict[torch.device, bool] = {}
         self.direct: dict[str, bool] = {}  # source: whether threads read and write what is theirs
 
@@ -140,25 +141,39 @@ class Kernels:
             known = gradients.get(f"dc{constant}")
             gradients[f"dc{constant}"] = part if known is None else known + part
 
+        sums: dict[Place, Tensor] = {}
         for gemm in compiled.gemms:
-            sizes = compiled.shapes[f"c{gemm.constant}"]
-            left, right = (
-                _factor(memory, place, size)
-                for place, size in zip((gemm.left, gemm.right), reversed(sizes) if gemm.turned else sizes, strict=True)
-            )
-            left, right = (right, left) if gemm.turned else (left, right)
-            part = product_over_steps(left, right, self.plan.precision)
-            add(gemm.constant, part if gemm.scale == 1 else gemm.scale * part)
+            add(gemm.constant, self._product(gemm, memory, sums))
         for total in compiled.totals:
-            sizes = compiled.shapes[f"c{total.constant}"]
-            rows = _factor(memory, total.terms, total.width).sum((1, 2)).flatten(1)
-            add(total.constant, rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes))
+            add(total.constant, self._total(total, memory, sums))
         constants, inputs, state = self.counts
         return [
             *(gradients.get(f"dc{i}") for i in range(constants)),
             *(memory.get(f"du{i}") for i in range(inputs)),
             *(memory[f"dstart{i}"] for i in range(state)),
         ]
+
+    def _product(self, gemm: Gemm, memory: dict[str, Tensor], sums: dict[Place, Tensor]) -> Tensor:
+        """A gradient of a weight. Where a bias has the sum of one of its factors for a gradient, `sums` gets it too."""
+        places = (gemm.right, gemm.left) if gemm.turned else (gemm.left, gemm.right)
+        sizes = self.compiled.shapes[f"c{gemm.constant}"]
+        factors = {place: _factor(memory, place, size) for place, size in zip(places, sizes, strict=True)}
+        summed = next((place for place in places if place in self.biases and place not in sums), None)
+        if summed is None:
+            part = product_over_steps(*(factors[place] for place in places), self.plan.precision)
+        else:
+            other = places[places[0] == summed]
+            part, sums[summed] = product_and_sum_over_steps(factors[summed], factors[other], self.plan.precision)
+            part = part if summed == places[0] else part.mT
+        return part if gemm.scale == 1 else gemm.scale * part
+
+    def _total(self, total: Total, memory: dict[str, Tensor], sums: dict[Place, Tensor]) -> Tensor:
+        """A gradient of a bias."""
+        sizes = self.compiled.shapes[f"c{total.constant}"]
+        if sizes == (total.width,) and total.terms in sums:
+            return sums[total.terms]
+        rows = _factor(memory, total.terms, total.width).sum((1, 2)).flatten(1)
+        return rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes)
 
     def _memory(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
         constants, inputs, _ = self.counts
