@@ -46,7 +46,6 @@ STACK = {
     ("ct_gru", "inference", MANY): 48,
     ("ode_lstm", "backward", MANY): 32,
     ("ode_lstm", "backward", FEW): 16,
-    ("neural_circuit_policies", "backward", FEW): 88,
     ("unitary_rnn", "backward", MANY): 120,
     ("unitary_rnn", "backward", FEW): 192,
     ("unitary_rnn", "forward", FEW): 48,

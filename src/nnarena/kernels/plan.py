@@ -117,7 +117,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     elif sequences >= VERY_MANY:
         return Plan(rows=16, warps=4, precision=precision, most=64)
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
-        return Plan(rows=1, warps=1, precision=precision, held=1_024)
+        return Plan(rows=1, warps=1, precision=precision, held=1_024, save=16)
     warps = 4 if weights < 17_000 else 8
     back = 16 if weights >= VERY_HEAVY else warps
     return Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, singles=singles, singles_back=1)
