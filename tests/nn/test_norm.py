@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.func import vmap
 
 from nnarena.kernels import norm
-from nnarena.nn.norm import layer_norm
+from nnarena.nn.norm import LayerNorm, layer_norm
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 EPSILON = 1e-5
@@ -59,12 +59,19 @@ def test_the_same_call_gives_the_same_bits():
     assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
 
 
-def test_a_second_derivative_is_refused():
-    x, weight, bias, _ = make(1, 2, 4, "cpu")
-    x.requires_grad_()
-    (slope,) = torch.autograd.grad(ours(x[0], weight[0], bias[0], True).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="second derivative"):
-        slope.sum().backward()
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("gelu", [True, False], ids=["with gelu", "alone"])
+def test_its_second_derivative_is_torchs(gelu, device):
+    def curvature(call, x, weight, bias, pull):
+        tensors = [tensor.clone().requires_grad_() for tensor in (x, weight, bias, pull)]
+        output = vmap(lambda *each: call(*each, gelu))(*tensors[:3])
+        slopes = torch.autograd.grad((output * tensors[3]).sum(), tensors[:3], create_graph=True)
+        return torch.autograd.grad(sum(slope.sin().sum() for slope in slopes), tensors, materialize_grads=True)
+
+    given = make(2, 5, 7, device)
+    exact = curvature(plain, *(tensor.double() for tensor in given))
+    for mine, wanted in zip(curvature(ours, *given), exact, strict=True):
+        assert (mine.double() - wanted).norm() <= 1e-5 * wanted.norm()
 
 
 def test_on_a_cpu_it_is_torch_bit_for_bit():
@@ -79,4 +86,5 @@ def test_short_rows_on_a_gpu_take_the_kernel(monkeypatch):
     monkeypatch.setattr(norm, "row_norm", lambda x, *_: called.append(x.shape[-1]) or x)
     for width, rows in ((8, 2000), (8, 5), (300, 2000)):
         layer_norm(torch.randn(rows, width, device="cuda"), *torch.randn(2, width, device="cuda"))
-    assert called == [8]
+    LayerNorm(8).cuda()(torch.randn(2000, 8, device="cuda"))
+    assert called == [8, 8]

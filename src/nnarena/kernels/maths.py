@@ -60,7 +60,7 @@ def agreed(x):
     if len(x.shape) == 0:
         return x
     else:
-        last: tl.constexpr = len(x.shape) - 1
+        last: tl.constexpr = len(x.shape) - 1  # type: ignore[assignment]
         return tl.gather(x, tl.zeros(x.shape, tl.int32) + tl.arange(0, x.shape[last]), last)
 
 

@@ -157,14 +157,15 @@ class Kernels:
         """A gradient of a weight. Where a bias has the sum of one of its factors for a gradient, `sums` gets it too."""
         places = (gemm.right, gemm.left) if gemm.turned else (gemm.left, gemm.right)
         sizes = self.compiled.shapes[f"c{gemm.constant}"]
-        factors = {place: _factor(memory, place, size) for place, size in zip(places, sizes, strict=True)}
-        summed = next((place for place in places if place in self.biases and place not in sums), None)
-        if summed is None:
-            part = product_over_steps(*(factors[place] for place in places), self.plan.precision)
+        left, right = (_factor(memory, place, size) for place, size in zip(places, sizes, strict=True))
+        wanted = [place in self.biases and place not in sums for place in places]
+        if wanted[0]:
+            part, sums[places[0]] = product_and_sum_over_steps(left, right, self.plan.precision)
+        elif wanted[1]:
+            part, sums[places[1]] = product_and_sum_over_steps(right, left, self.plan.precision)
+            part = part.mT
         else:
-            other = places[places[0] == summed]
-            part, sums[summed] = product_and_sum_over_steps(factors[summed], factors[other], self.plan.precision)
-            part = part if summed == places[0] else part.mT
+            part = product_over_steps(left, right, self.plan.precision)
         return part if gemm.scale == 1 else gemm.scale * part
 
     def _total(self, total: Total, memory: dict[str, Tensor], sums: dict[Place, Tensor]) -> Tensor:

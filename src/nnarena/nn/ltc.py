@@ -192,25 +192,28 @@ class LTC(Recurrent):
         drawn = tables.view(len(TABLES), -1).index_select(1, sources * self.units + targets)
         slope, mean, weight, target = drawn.unbind()
         weight = self._positive(weight)
-        parts = -slope * mean, slope, torch.stack([weight * target, weight], 1)
-        inner, sensory = zip(
-            *(part.split([len(self.sources), len(self.sensory_sources)]) for part in parts), strict=True
+        counts = len(self.sources), len(self.sensory_sources)
+        offsets, slopes, weights = (
+            part.split(counts) for part in (-slope * mean, slope, torch.stack([weight * target, weight], 1))
         )
         return (
-            self._written_out(*inner, self.sources, self.targets, self.units),
-            self._written_out(*sensory, self.sensory_sources, self.sensory_targets, self.input_size),
+            self._written_out(offsets[0], slopes[0], weights[0], (self.sources, self.targets), self.units),
+            self._written_out(
+                offsets[1], slopes[1], weights[1], (self.sensory_sources, self.sensory_targets), self.input_size
+            ),
         )
 
     def _written_out(
-        self, offset: Tensor, slope: Tensor, weights: Tensor, sources: Tensor, targets: Tensor, count: int
+        self, offset: Tensor, slope: Tensor, weights: Tensor, ends: tuple[Tensor, Tensor], count: int
     ) -> Synapses:
         """As matrices, unless these would be large; `count` is how many neurons or inputs there are to listen to."""
+        sources, targets = ends
         if len(sources) * max(count, 2 * self.units) > WRITTEN_OUT:
-            return Synapses(offset, slope, weights.t(), (sources, targets))
+            return Synapses(offset, slope, weights.t(), ends)
         numbers = torch.arange(max(count, self.units), device=sources.device)
-        slopes = (sources == numbers[:count, None]) * slope  # (sources, E)
+        matrix = (sources == numbers[:count, None]) * slope  # (sources, E)
         spread = (targets[:, None, None] == numbers[: self.units]) * weights.unsqueeze(2)  # (E, 2, U)
-        return Synapses(offset, slopes, spread.flatten(1), None)
+        return Synapses(offset, matrix, spread.flatten(1), None)
 
     def _positive(self, value: Tensor, floor: float = 0.0) -> Tensor:
         return nn.functional.softplus(value) if self.positive == "softplus" else at_least(value, floor)

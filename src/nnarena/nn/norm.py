@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nnarena.kernels.recurrence import can_fuse
 from nnarena.nn.linear import ROWS
@@ -15,10 +15,7 @@ SHORT = 128  # numbers of a row, up to which a program of its own is too much fo
 def layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor, epsilon: float = 1e-5, *, gelu: bool = False, fused: bool = True
 ) -> Tensor:
-    """`torch.nn.functional.layer_norm` over the last dimension, and GELU of it if asked for.
-
-    What is fused has no second derivative.
-    """
+    """`torch.nn.functional.layer_norm` over the last dimension, and GELU of it if asked for."""
     short = x.shape[-1] <= SHORT and x.shape[:-1].numel() >= ROWS
     if fused and short and can_fuse(x) and not torch.is_autocast_enabled("cuda"):
         from nnarena.kernels.norm import row_norm
@@ -26,3 +23,13 @@ def layer_norm(
         return row_norm(x, weight, bias, epsilon, gelu)
     normed = F.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
     return F.gelu(normed) if gelu else normed
+
+
+class LayerNorm(nn.LayerNorm):
+    """`torch.nn.LayerNorm` of the last dimension by `layer_norm`."""
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        super().__init__(size, eps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return layer_norm(input, self.weight, self.bias, self.eps)

@@ -20,6 +20,7 @@ from nnarena.core.errors import Unfit
 from nnarena.core.spec import TaskSpec
 from nnarena.kernels import recurrence
 from nnarena.nn.init import dense
+from nnarena.nn.norm import LayerNorm
 
 Attention = Callable[[int, int], nn.Module]
 
@@ -99,11 +100,11 @@ class Block(nn.Module):
         super().__init__()
         attention = attention or WideAttention
         self.attention = attention(d_model, nhead)
-        self.norm = nn.LayerNorm(d_model, eps=1e-6)
+        self.norm = LayerNorm(d_model, eps=1e-6)
         self.memory_attention = attention(d_model, nhead) if memory else None
-        self.memory_norm = nn.LayerNorm(d_model, eps=1e-6) if memory else None
+        self.memory_norm = LayerNorm(d_model, eps=1e-6) if memory else None
         self.feedforward = nn.Sequential(dense(d_model, dim_feedforward), nn.ReLU(), dense(dim_feedforward, d_model))
-        self.feedforward_norm = nn.LayerNorm(d_model, eps=1e-6)
+        self.feedforward_norm = LayerNorm(d_model, eps=1e-6)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         x = self.norm(x + self.attention(x, x))
