@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -174,7 +175,7 @@ def others() -> dict[str, dict[str, int]]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, axial_conv, dense, gemm, norm, projected, rotation
+    from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, projected, rotation
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH, "SHORT": False}
     sizes |= {"SUMMED": False, "TURNED": False}
@@ -195,6 +196,10 @@ def others() -> dict[str, dict[str, int]]:
         ),
         ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
+        *(
+            (f"exponential, {products} products", exponential.add_products, _of_products(products), 4)
+            for products in (1, 2, 5)
+        ),
         ("norm", norm.forward, rows, 4),
         ("norm, back", norm.backward, rows, 4),
         *(
@@ -223,12 +228,12 @@ def others() -> dict[str, dict[str, int]]:
     for name, function, constants, warps in jobs:
         names = function.arg_names
         here = {key: value for key, value in constants.items() if key in names}
-        types = {each: "constexpr" if each in here else _type_of_other(each) for each in names}
+        types = {each: "constexpr" if each in here else _type_of_other(each, here) for each in names}
         source = ASTSource(
             fn=function,
             signature=types,
             constexprs={(names.index(key),): value for key, value in here.items()},
-            attrs={(place,): [["tt.divisibility", 16]] for place, each in enumerate(names) if _is_even(each, types)},
+            attrs={place: [["tt.divisibility", 16]] for place in _even_places(names, types)},
         )
         options = {"num_warps": warps, "num_stages": 1, **OPTIONS}
         if function is gemm.outer_products:
@@ -255,12 +260,26 @@ def _of_images(side: int, bias: bool) -> dict[str, Any]:
     return {"C": 1, **sizes, "BIAS": bias, "TRAINING": True, **absent}
 
 
-def _is_even(name: str, types: dict[str, str]) -> bool:
-    """Whether Triton knows it to be a multiple of 16: addresses, and strides of most layers."""
-    return types[name].startswith("*") or name.startswith(("left_", "right_"))
+def _of_products(count: int) -> dict[str, Any]:
+    """What a kernel is told that adds so many products of complex matrices, and two matrices."""
+    from nnarena.kernels.exponential import ACROSS, DEEP, DOWN
+
+    times = tuple((0.5, number % 2 == 0, number % 2 == 1) for number in range(count))
+    return {"TIMES": times, "SCALES": (0.5, 2.0), "ONE": 1.0, "H": 128, "DOWN": DOWN, "ACROSS": ACROSS, "DEEP": DEEP}
 
 
-def _type_of_other(name: str) -> str:
+def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int, ...]]:
+    """Of what Triton knows to be a multiple of 16: addresses, and strides of most layers."""
+    for place, name in enumerate(names):
+        if isinstance(types[name], tuple):
+            yield from ((place, number) for number in range(len(types[name])))
+        elif types[name].startswith("*") or name.startswith(("left_", "right_")):
+            yield (place,)
+
+
+def _type_of_other(name: str, constants: dict[str, Any]) -> str | tuple[str, ...]:
+    if name in ("lefts", "rights", "plus"):
+        return ("*fp32",) * len(constants["SCALES" if name == "plus" else "TIMES"])
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
     rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")

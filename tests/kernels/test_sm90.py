@@ -23,7 +23,7 @@ PROCESSES = 2
 LIMIT = 300  # seconds for everything: a bad kernel can take Triton minutes
 SHARED = 227 * 1024  # bytes that a program may have on sm_90
 ROWS = {"memory_augmented_transformer": (4, 8), "dnc": (1, 1)}  # samples a program, of few sequences and of many
-OTHERS = {"products", "widen", "measure", "judge", "move", "settle", "norm", "rotation", "rotation back"}
+OTHERS = {"products", "widen", "measure", "judge", "move", "settle", "norm", "rotation", "rotation back", "exponential"}
 OTHERS |= {f"{way}{name}" for way in ("", "conv ") for name in ("pulled", "to_images", "to_weights")}
 OTHERS |= {"attend", "conv convolve"}
 # Bytes of stack a thread that are accepted: a fifth above what `python tests/kernels/sm90.py` says with Triton 3.9, or

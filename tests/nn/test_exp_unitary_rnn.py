@@ -10,12 +10,15 @@ import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.func import vmap
 
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.exponential import unitary_exponential
 from nnarena.nn.exp_unitary_rnn import (
     ExpUnitaryRNN,
     exponential_series,
     matrix_exponential_unitary_rnn,
+    polished,
     triangle_places,
 )
 
@@ -288,3 +291,62 @@ def test_the_series_is_the_exponential(size):
     matrix = matrix - matrix.mH
     matrix = size * matrix / torch.linalg.matrix_norm(matrix, 2)
     torch.testing.assert_close(exponential_series(matrix), torch.linalg.matrix_exp(matrix), rtol=1e-7, atol=1e-7)
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def plain(triangles):
+    matrices = [polished(torch.linalg.matrix_exp(torch.complex(*skew_parts(each)))) for each in triangles]
+    return torch.stack(matrices).real, torch.stack(matrices).imag
+
+
+def skew_parts(triangles):
+    re, im = triangles
+    return re - re.t(), im + im.t()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("seeds", "units", "size"), [(1, 5, 2.0), (3, 16, 20.0), (2, 33, 1.0), (2, 40, 0.0)])
+def test_kernels_give_the_exponential_and_its_gradient(seeds, units, size, device):
+    """As torch in float64, of one seed and of many; entries and gradients as parts of the largest."""
+    numbers = torch.Generator().manual_seed(units)
+    triangles = torch.randn(seeds, 2, units, units, generator=numbers)
+    triangles = (size * triangles / (4 * units**0.5)).to(device)
+    pulls = torch.randn(2, seeds, units, units, generator=numbers).to(device)
+
+    def found(call, triangles, pulls):
+        triangles = triangles.clone().requires_grad_()
+        parts = call(triangles)
+        total = sum((part * pull).sum() for part, pull in zip(parts, pulls, strict=True))
+        return *(part.detach() for part in parts), torch.autograd.grad(total, triangles)[0]
+
+    ours = found(vmap(lambda each: unitary_exponential(*skew_parts(each))), triangles, pulls)
+    wanted = found(plain, triangles.double(), pulls.double())
+    for one, other in zip(ours, wanted, strict=True):
+        largest = float(other.abs().max()) or 1.0
+        assert float((one.double() - other).abs().max()) < 3e-6 * largest
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_kernels_begin_with_the_identity_and_have_no_second_derivative(device):
+    zeros = torch.zeros(2, 7, 7, device=device, requires_grad=True)
+    re, im = unitary_exponential(*skew_parts(zeros))
+    assert torch.equal(re, torch.eye(7, device=device)) and torch.equal(im, torch.zeros_like(im))
+    (slope,) = torch.autograd.grad(re.square().sum() + im.sin().sum(), zeros, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative: use backend='eager'"):
+        slope.sum().backward()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["auto", "fused", "eager"])
+def test_the_layer_on_a_gpu_is_the_layer(backend, monkeypatch):
+    from nnarena.kernels import exponential
+
+    called, kernels = [], exponential.unitary_exponential
+    monkeypatch.setattr(exponential, "unitary_exponential", lambda *parts: called.append(1) or kernels(*parts))
+    layer = make({}).float()
+    matrix = layer.recurrent_matrix()
+    layer.backend = backend
+    torch.testing.assert_close(layer.cuda().recurrent_matrix().cpu(), matrix, rtol=0, atol=2e-6)
+    assert len(called) == (backend != "eager")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.recurrence import can_fuse
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
 from nnarena.nn.linear import linear
@@ -19,6 +20,7 @@ from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.unitary_rnn import Pair, complex_step
 
 Constants = tuple[Tensor, Pair, Tensor]
+MOST = 256  # units, up to which the exponential has kernels of its own; what is larger keeps the libraries busy
 
 
 class ExpUnitaryRNN(Recurrent):
@@ -89,17 +91,22 @@ class ExpUnitaryRNN(Recurrent):
             return zeros, zeros
         return self.start[0].expand(batch, -1), self.start[1].expand(batch, -1)
 
-    def _generator(self) -> Pair:
-        """Real and imaginary part of L − Lᴴ."""
+    def _matrix(self) -> Pair:
+        """Real and imaginary part of Wᵀ = e^((L − Lᴴ)ᵀ). On a GPU by kernels, which have no second derivative."""
         size = self.hidden_size
         flat = self.triangle.new_zeros(2, size * size).index_copy(1, self.places, self.triangle)
         re, im = flat.view(2, size, size)
-        return re - re.t(), im + im.t()
+        re, im = re.t() - re, im + im.t()
+        if self.backend != "eager" and size <= MOST and can_fuse(self.triangle):
+            from nnarena.kernels.exponential import unitary_exponential
+
+            return unitary_exponential(re, im)
+        matrix = polished(exponential(torch.complex(re, im)))
+        return matrix.real, matrix.imag
 
     def recurrent_matrix(self) -> Tensor:
         """W, (H, H), complex."""
-        re, im = self._generator()
-        return polished(exponential(torch.complex(re, im)))
+        return torch.complex(*self._matrix()).t()
 
     def input_matrix(self) -> Pair:
         """Real and imaginary part, (H, F), of V; the Fourier transform is linear in x, and so becomes a part of V."""
@@ -111,8 +118,7 @@ class ExpUnitaryRNN(Recurrent):
         return re + re_f @ cos - im_f @ sin, im + re_f @ sin + im_f @ cos
 
     def constants(self) -> Constants:
-        turned = self.recurrent_matrix().t()
-        return torch.cat(self.input_matrix()), (turned.real, turned.imag), self.bias
+        return torch.cat(self.input_matrix()), self._matrix(), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return linear(x, constants[0])
