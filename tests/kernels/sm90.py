@@ -264,22 +264,23 @@ def _of_products(count: int) -> dict[str, Any]:
     """What a kernel is told that adds so many products of complex matrices, and two matrices."""
     from nnarena.kernels.exponential import ACROSS, DEEP, DOWN
 
-    times = tuple((0.5, number % 2 == 0, number % 2 == 1) for number in range(count))
-    return {"TIMES": times, "SCALES": (0.5, 2.0), "ONE": 1.0, "H": 128, "DOWN": DOWN, "ACROSS": ACROSS, "DEEP": DEEP}
+    turned = tuple((number % 2 == 0, number % 2 == 1) for number in range(count))
+    return {"TURNED": turned, "H": 128, "DOWN": DOWN, "ACROSS": ACROSS, "DEEP": DEEP}
 
 
 def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int, ...]]:
     """Of what Triton knows to be a multiple of 16: addresses, and strides of most layers."""
     for place, name in enumerate(names):
         if isinstance(types[name], tuple):
-            yield from ((place, number) for number in range(len(types[name])))
+            yield from ((place, number) for number, kind in enumerate(types[name]) if kind.startswith("*"))
         elif types[name].startswith("*") or name.startswith(("left_", "right_")):
             yield (place,)
 
 
 def _type_of_other(name: str, constants: dict[str, Any]) -> str | tuple[str, ...]:
-    if name in ("lefts", "rights", "plus"):
-        return ("*fp32",) * len(constants["SCALES" if name == "plus" else "TIMES"])
+    if name in ("lefts", "rights", "plus", "scales", "weights"):
+        kind = "fp32" if name in ("scales", "weights") else "*fp32"
+        return (kind,) * (2 if name in ("plus", "weights") else len(constants["TURNED"]))
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
     rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")

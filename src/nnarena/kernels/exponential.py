@@ -28,7 +28,7 @@ SQUARINGS = 6
 SHARE = 0.5**SQUARINGS  # a = SHARE · A
 C = [1 / factorial(power) for power in range(9)]
 DOWN, ACROSS = 16, 32  # entries of a result that a program has
-DEEP = 16  # terms of a sum that it reads at a time
+DEEP = 32  # terms of a sum that it reads at a time
 
 
 def unitary_exponential(re: Tensor, im: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,9 +53,10 @@ def sum_of(*products: Times, plus: Sequence[tuple[float, Tensor]] = (), one: flo
     like = products[0].left
     (seeds, _, size, _), out = like.shape, torch.empty_like(like)
     grid = -(-size // DOWN), -(-size // ACROSS), seeds
-    lefts, rights, times = (tuple(parts) for parts in zip(*((*each[:2], each[2:]) for each in products), strict=True))
-    scales, matrices = tuple(scale for scale, _ in plus), tuple(matrix for _, matrix in plus)
-    launch(add_products, grid, out, lefts, rights, matrices, times, scales, one, size, DOWN, ACROSS, DEEP, like=like)
+    lefts, rights, scales, turned = zip(*((*each[:3], each[3:]) for each in products), strict=True)
+    weights, matrices = tuple(weight for weight, _ in plus), tuple(matrix for _, matrix in plus)
+    given = (out, lefts, rights, scales, matrices, weights, one, turned, size, DOWN, ACROSS, DEEP)
+    launch(add_products, grid, *given, like=like, num_warps=4, num_stages=1)
     return out
 
 
@@ -139,43 +140,33 @@ class Backward(torch.autograd.Function):
 
 @triton.jit
 def add_products(
-    out, lefts, rights, plus, TIMES: tl.constexpr, SCALES: tl.constexpr, ONE: tl.constexpr,
+    out, lefts, rights, scales, plus, weights, one, TURNED: tl.constexpr,
     H: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEEP: tl.constexpr,
 ):  # fmt: skip
-    """Every program has a part of the result. TIMES: each product's scale, and who is conjugated and transposed."""
+    """Every program has a part of the result. TURNED: of each product, who is conjugated and transposed."""
     seed = tl.program_id(2).to(tl.int64) * 2 * H * H
     row, column = tl.program_id(0) * DOWN + tl.arange(0, DOWN), tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
     place, inside = seed + row[:, None] * H + column[None, :], (row < H)[:, None] & (column < H)[None, :]
-    re = tl.where((row[:, None] == column[None, :]) & inside, ONE, 0.0)
+    re = tl.where((row[:, None] == column[None, :]) & inside, one, 0.0)
     im = tl.zeros((DOWN, ACROSS), tl.float32)
     for i in tl.static_range(len(plus)):  # type: ignore[misc]
-        re += SCALES[i] * tl.load(plus[i] + place, mask=inside, other=0.0)
-        im += SCALES[i] * tl.load(plus[i] + H * H + place, mask=inside, other=0.0)
-    pieces: tl.constexpr = (H + DEEP - 1) // DEEP  # type: ignore[assignment]
-    a, ai, b, bi = piece_of(lefts, rights, TIMES, 0, seed, row, column, H, DEEP)  # type: ignore[arg-type]
-    for step in tl.static_range(len(lefts) * pieces):  # type: ignore[misc]
-        a0, ai0, b0, bi0 = a, ai, b, bi
-        if step + 1 < len(lefts) * pieces:  # what comes next is read while these are multiplied
-            a, ai, b, bi = piece_of(lefts, rights, TIMES, step + 1, seed, row, column, H, DEEP)
-        re = tl.dot(a0, b0, re, input_precision="ieee")
-        im = tl.dot(a0, bi0, im, input_precision="ieee")
-        re = tl.dot(-ai0, bi0, re, input_precision="ieee")
-        im = tl.dot(ai0, b0, im, input_precision="ieee")
+        re += weights[i] * tl.load(plus[i] + place, mask=inside, other=0.0)
+        im += weights[i] * tl.load(plus[i] + H * H + place, mask=inside, other=0.0)
+    for i in tl.static_range(len(lefts)):  # type: ignore[misc]
+        left, right, deep = lefts[i] + seed, rights[i] + seed, tl.arange(0, DEEP)
+        a, ai = part_of(left, row, deep, TURNED[i][0], H)
+        b, bi = part_of(right, deep, column, TURNED[i][1], H)
+        for _ in range(0, H, DEEP):
+            a0, ai0, b0, bi0 = scales[i] * a, scales[i] * ai, b, bi
+            deep += DEEP  # what comes next is read while these are multiplied
+            a, ai = part_of(left, row, deep, TURNED[i][0], H)
+            b, bi = part_of(right, deep, column, TURNED[i][1], H)
+            re = tl.dot(a0, b0, re, input_precision="ieee")
+            im = tl.dot(a0, bi0, im, input_precision="ieee")
+            re = tl.dot(-ai0, bi0, re, input_precision="ieee")
+            im = tl.dot(ai0, b0, im, input_precision="ieee")
     tl.store(out + place, re, mask=inside)
     tl.store(out + H * H + place, im, mask=inside)
-
-
-@triton.jit
-def piece_of(
-    lefts, rights, TIMES: tl.constexpr, step: tl.constexpr, seed, row, column, H: tl.constexpr, DEEP: tl.constexpr
-):
-    """What both sides of a product multiply in a step, scaled: real and imaginary parts."""
-    pieces: tl.constexpr = (H + DEEP - 1) // DEEP  # type: ignore[assignment]
-    number: tl.constexpr = step // pieces  # type: ignore[assignment]
-    deep = step % pieces * DEEP + tl.arange(0, DEEP)
-    a, ai = part_of(lefts[number] + seed, row, deep, TIMES[number][1], H)
-    b, bi = part_of(rights[number] + seed, deep, column, TIMES[number][2], H)
-    return TIMES[number][0] * a, TIMES[number][0] * ai, b, bi
 
 
 @triton.jit
