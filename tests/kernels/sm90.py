@@ -197,8 +197,8 @@ def others() -> dict[str, dict[str, int]]:
         ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
         *(
-            (f"exponential, {products} products", exponential.add_products, _of_products(products), 4)
-            for products in (1, 2, 5)
+            (f"exponential, {tile}", exponential.add_products, {"H": 128, "TILE": tile, "DEEP": 512 // tile}, 4)
+            for tile in (16, 32)
         ),
         ("norm", norm.forward, rows, 4),
         ("norm, back", norm.backward, rows, 4),
@@ -228,7 +228,7 @@ def others() -> dict[str, dict[str, int]]:
     for name, function, constants, warps in jobs:
         names = function.arg_names
         here = {key: value for key, value in constants.items() if key in names}
-        types = {each: "constexpr" if each in here else _type_of_other(each, here) for each in names}
+        types = {each: "constexpr" if each in here else _type_of_other(each) for each in names}
         source = ASTSource(
             fn=function,
             signature=types,
@@ -260,14 +260,6 @@ def _of_images(side: int, bias: bool) -> dict[str, Any]:
     return {"C": 1, **sizes, "BIAS": bias, "TRAINING": True, **absent}
 
 
-def _of_products(count: int) -> dict[str, Any]:
-    """What a kernel is told that adds so many products of complex matrices, and two matrices."""
-    from nnarena.kernels.exponential import ACROSS, DEEP, DOWN
-
-    turned = tuple((number % 2 == 0, number % 2 == 1) for number in range(count))
-    return {"TURNED": turned, "H": 128, "DOWN": DOWN, "ACROSS": ACROSS, "DEEP": DEEP}
-
-
 def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int, ...]]:
     """Of what Triton knows to be a multiple of 16: addresses, and strides of most layers."""
     for place, name in enumerate(names):
@@ -277,14 +269,15 @@ def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int,
             yield (place,)
 
 
-def _type_of_other(name: str, constants: dict[str, Any]) -> str | tuple[str, ...]:
-    if name in ("lefts", "rights", "plus", "scales", "weights"):
-        kind = "fp32" if name in ("scales", "weights") else "*fp32"
-        return (kind,) * (2 if name in ("plus", "weights") else len(constants["TURNED"]))
+def _type_of_other(name: str) -> str | tuple[str, ...]:
+    if name in ("lefts", "rights", "plus"):
+        return "*fp32", "*fp32"
+    if name in ("scales", "weights"):
+        return "fp32", "fp32"
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
     rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
-    maps = ("wx", "wy", "bx", "by", "conv", "stats", "out")
+    maps = ("wx", "wy", "bx", "by", "conv", "stats", "out", "turned")
     turns = ("theta", "phi", "omega", "re", "im", "pull_re", "pull_im")
     if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps, *turns):
         return "*fp32"

@@ -27,8 +27,7 @@ from nnarena.kernels.seeds import folded, unfolded
 SQUARINGS = 6
 SHARE = 0.5**SQUARINGS  # a = SHARE · A
 C = [1 / factorial(power) for power in range(9)]
-DOWN, ACROSS = 16, 32  # entries of a result that a program has
-DEEP = 32  # terms of a sum that it reads at a time
+FEW = 4  # seeds, up to which results are cut small to keep many programs busy
 
 
 def unitary_exponential(re: Tensor, im: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,42 +38,44 @@ def unitary_exponential(re: Tensor, im: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Times(NamedTuple):
-    """scale · left · right, where either may be conjugated and transposed."""
+    """scale · left · right."""
 
     left: Tensor
     right: Tensor
     scale: float = 1.0
-    left_turned: bool = False
-    right_turned: bool = False
 
 
-def sum_of(*products: Times, plus: Sequence[tuple[float, Tensor]] = (), one: float = 0.0) -> Tensor:
-    """Σ of products, Σ of scale · matrix, and `one` times the identity."""
+def sum_of(*products: Times, plus: Sequence[tuple[float, Tensor]] = (), one: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Σ of products, Σ of scale · matrix, and `one` times the identity; and the same conjugated and transposed."""
     like = products[0].left
-    (seeds, _, size, _), out = like.shape, torch.empty_like(like)
-    grid = -(-size // DOWN), -(-size // ACROSS), seeds
-    lefts, rights, scales, turned = zip(*((*each[:3], each[3:]) for each in products), strict=True)
+    (seeds, _, size, _), out, turned = like.shape, torch.empty_like(like), torch.empty_like(like)
+    tile, deep = (16, 32) if seeds <= FEW else (32, 16)
+    lefts, rights, scales = zip(*products, strict=True)
     weights, matrices = tuple(weight for weight, _ in plus), tuple(matrix for _, matrix in plus)
-    given = (out, lefts, rights, scales, matrices, weights, one, turned, size, DOWN, ACROSS, DEEP)
-    launch(add_products, grid, *given, like=like, num_warps=4, num_stages=1)
-    return out
+    given = (out, turned, lefts, rights, scales, matrices, weights, one, size, tile, deep)
+    launch(add_products, (-(-size // tile), -(-size // tile), seeds), *given, like=like, num_warps=4, num_stages=1)
+    return out, turned
 
 
 class Forward(torch.autograd.Function):
-    """A → W, and what the way back needs: a², two sums of Horner's, all powers of e^a, and Eᴴ E."""
+    """A → W, and what the way back needs, conjugated and transposed: a², two sums of Horner's, all powers of e^a, and
+    Eᴴ E; and E as it is."""
 
     @staticmethod
     def forward(A: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         A = A.contiguous()
-        a2 = sum_of(Times(A, A, SHARE**2))
-        high = sum_of(Times(a2, a2, C[8]), Times(A, a2, SHARE * C[7]), plus=[(C[6], a2), (SHARE * C[5], A)], one=C[4])
-        low = sum_of(Times(high, a2), plus=[(SHARE * C[3], A)], one=C[2])
-        powers = [sum_of(Times(low, a2), plus=[(SHARE, A)], one=1.0)]
+        a2, a2_turned = sum_of(Times(A, A, SHARE**2))
+        products = Times(a2, a2, C[8]), Times(A, a2, SHARE * C[7])
+        high, high_turned = sum_of(*products, plus=[(C[6], a2), (SHARE * C[5], A)], one=C[4])
+        low, low_turned = sum_of(Times(high, a2), plus=[(SHARE * C[3], A)], one=C[2])
+        E, E_turned = sum_of(Times(low, a2), plus=[(SHARE, A)], one=1.0)
+        powers = [E_turned]
         for _ in range(SQUARINGS):
-            powers.append(sum_of(Times(powers[-1], powers[-1])))
-        E = powers[-1]
-        length = sum_of(Times(E, E, left_turned=True))
-        return sum_of(Times(E, length, -0.5), plus=[(1.5, E)]), a2, high, low, *powers, length
+            E, E_turned = sum_of(Times(E, E))
+            powers.append(E_turned)
+        length, length_turned = sum_of(Times(E_turned, E))
+        W, _ = sum_of(Times(E, length, -0.5), plus=[(1.5, E)])
+        return W, a2_turned, high_turned, low_turned, *powers, length_turned, E
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -92,37 +93,25 @@ class Forward(torch.autograd.Function):
 
 
 class Backward(torch.autograd.Function):
-    """The way back, as a function of its own so that `torch.vmap` folds it too: dW and what was kept → dA."""
+    """The way back, as a function of its own so that `torch.vmap` folds it too: dW and what was kept → dA.
+
+    A is skew-Hermitian: conjugated and transposed it is −A.
+    """
 
     @staticmethod
     def forward(pull: Tensor, *kept: Tensor) -> Tensor:  # type: ignore[override]
-        pull, A, a2, high, low, *powers, length = (part.contiguous() for part in (pull, *kept))
-        E = powers.pop()
-        of_length = sum_of(Times(E, pull, -0.5, left_turned=True))
-        pull = sum_of(
-            Times(pull, length, -0.5, right_turned=True),
-            Times(E, of_length),
-            Times(E, of_length, right_turned=True),
-            plus=[(1.5, pull)],
-        )
+        pull, A, a2, high, low, *powers, length, E = (part.contiguous() for part in (pull, *kept))
+        of_length, of_length_turned = sum_of(Times(powers.pop(), pull, -0.5))
+        products = Times(pull, length, -0.5), Times(E, of_length), Times(E, of_length_turned)
+        pull, _ = sum_of(*products, plus=[(1.5, pull)])
         for power in reversed(powers):
-            pull = sum_of(Times(pull, power, right_turned=True), Times(power, pull, left_turned=True))
-        of_low = sum_of(Times(pull, a2, right_turned=True))
-        of_high = sum_of(Times(of_low, a2, right_turned=True))
-        of_a2 = sum_of(
-            Times(low, pull, left_turned=True),
-            Times(high, of_low, left_turned=True),
-            Times(of_high, a2, C[8], right_turned=True),
-            Times(a2, of_high, C[8], left_turned=True),
-            Times(A, of_high, SHARE * C[7], left_turned=True),
-            plus=[(C[6], of_high)],
-        )
-        return sum_of(
-            Times(of_a2, A, SHARE**2, right_turned=True),
-            Times(A, of_a2, SHARE**2, left_turned=True),
-            Times(of_high, a2, SHARE * C[7], right_turned=True),
-            plus=[(SHARE, pull), (SHARE * C[3], of_low), (SHARE * C[5], of_high)],
-        )
+            pull, _ = sum_of(Times(pull, power), Times(power, pull))
+        of_low, _ = sum_of(Times(pull, a2))
+        of_high, _ = sum_of(Times(of_low, a2))
+        products = Times(of_high, a2, C[8]), Times(a2, of_high, C[8]), Times(A, of_high, -SHARE * C[7])
+        of_a2, _ = sum_of(Times(low, pull), Times(high, of_low), *products, plus=[(C[6], of_high)])
+        products = Times(of_a2, A, -(SHARE**2)), Times(A, of_a2, -(SHARE**2)), Times(of_high, a2, SHARE * C[7])
+        return sum_of(*products, plus=[(SHARE, pull), (SHARE * C[3], of_low), (SHARE * C[5], of_high)])[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -140,39 +129,45 @@ class Backward(torch.autograd.Function):
 
 @triton.jit
 def add_products(
-    out, lefts, rights, scales, plus, weights, one, TURNED: tl.constexpr,
-    H: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
-    """Every program has a part of the result. TURNED: of each product, who is conjugated and transposed."""
+    out, turned, lefts, rights, scales, plus, weights, one, H: tl.constexpr, TILE: tl.constexpr, DEEP: tl.constexpr
+):
+    """Every program has a part of the result."""
     seed = tl.program_id(2).to(tl.int64) * 2 * H * H
-    row, column = tl.program_id(0) * DOWN + tl.arange(0, DOWN), tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    place, inside = seed + row[:, None] * H + column[None, :], (row < H)[:, None] & (column < H)[None, :]
-    re = tl.where((row[:, None] == column[None, :]) & inside, one, 0.0)
-    im = tl.zeros((DOWN, ACROSS), tl.float32)
+    row, column = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    place, there = place_of(seed, row, column, H)
+    re = tl.where((row[:, None] == column[None, :]) & there, one, 0.0)
+    im = tl.zeros((TILE, TILE), tl.float32)
     for i in tl.static_range(len(plus)):  # type: ignore[misc]
-        re += weights[i] * tl.load(plus[i] + place, mask=inside, other=0.0)
-        im += weights[i] * tl.load(plus[i] + H * H + place, mask=inside, other=0.0)
+        re += weights[i] * tl.load(plus[i] + place, mask=there, other=0.0)
+        im += weights[i] * tl.load(plus[i] + H * H + place, mask=there, other=0.0)
     for i in tl.static_range(len(lefts)):  # type: ignore[misc]
-        left, right, deep = lefts[i] + seed, rights[i] + seed, tl.arange(0, DEEP)
-        a, ai = part_of(left, row, deep, TURNED[i][0], H)
-        b, bi = part_of(right, deep, column, TURNED[i][1], H)
+        deep = tl.arange(0, DEEP)
+        a, ai = part_of(lefts[i], seed, row, deep, H)
+        b, bi = part_of(rights[i], seed, deep, column, H)
         for _ in range(0, H, DEEP):
             a0, ai0, b0, bi0 = scales[i] * a, scales[i] * ai, b, bi
             deep += DEEP  # what comes next is read while these are multiplied
-            a, ai = part_of(left, row, deep, TURNED[i][0], H)
-            b, bi = part_of(right, deep, column, TURNED[i][1], H)
+            a, ai = part_of(lefts[i], seed, row, deep, H)
+            b, bi = part_of(rights[i], seed, deep, column, H)
             re = tl.dot(a0, b0, re, input_precision="ieee")
             im = tl.dot(a0, bi0, im, input_precision="ieee")
             re = tl.dot(-ai0, bi0, re, input_precision="ieee")
             im = tl.dot(ai0, b0, im, input_precision="ieee")
-    tl.store(out + place, re, mask=inside)
-    tl.store(out + H * H + place, im, mask=inside)
+    tl.store(out + place, re, mask=there)
+    tl.store(out + H * H + place, im, mask=there)
+    place, there = place_of(seed, column, row, H)
+    tl.store(turned + place, tl.trans(re), mask=there)
+    tl.store(turned + H * H + place, -tl.trans(im), mask=there)
 
 
 @triton.jit
-def part_of(matrix, row, column, TURNED: tl.constexpr, H: tl.constexpr):
-    """Some rows and columns of a matrix, or of that matrix conjugated and transposed: real and imaginary part."""
-    place = column[None, :] * H + row[:, None] if TURNED else row[:, None] * H + column[None, :]
-    there = (row < H)[:, None] & (column < H)[None, :]
-    re, im = tl.load(matrix + place, mask=there, other=0.0), tl.load(matrix + H * H + place, mask=there, other=0.0)
-    return re, -im if TURNED else im
+def part_of(matrix, seed, row, column, H: tl.constexpr):
+    """Some rows and columns of a seed's matrix: real and imaginary part."""
+    place, there = place_of(seed, row, column, H)
+    return tl.load(matrix + place, mask=there, other=0.0), tl.load(matrix + H * H + place, mask=there, other=0.0)
+
+
+@triton.jit
+def place_of(seed, row, column, H: tl.constexpr):
+    """Where they lie, and which of them there are."""
+    return seed + row[:, None] * H + column[None, :], (row < H)[:, None] & (column < H)[None, :]
