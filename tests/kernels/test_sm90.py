@@ -38,7 +38,7 @@ STACK = {
     ("dnc", "backward", MANY): 232,
     ("dnc", "inference", MANY): 56,
     ("dnc", "inference", FEW): 56,
-    ("ct_rnn", "backward", MANY): 504,
+    ("ct_rnn", "backward", MANY): 360,
     ("gru", "backward", MANY): 168,
     ("gru", "forward", MANY): 16,
     ("ct_gru", "backward", MANY): 840,

@@ -50,7 +50,7 @@ def stepwise(monkeypatch):
     monkeypatch.setattr(Loop, "of", lambda loop, tensors: loop.steps)
 
 
-@pytest.mark.parametrize("name", ["lstm", "memory_transformer"])
+@pytest.mark.parametrize("name", ["lstm", "memory_transformer", "ct_rnn"])
 def test_compiled_steps_give_what_autograd_gives(name, stepwise):
     layer = make(name)
     given = inputs(layer)

@@ -83,6 +83,7 @@ class Compiled:
     backward: Text
     shapes: dict[str, tuple[int, ...]]
     output: str  # where the output lies: in memory of its own, or in the history of a part of the state
+    repeats: int  # steps that are taken with one input
     gemms: list[Gemm]
     totals: list[Total]
     plan: Plan
@@ -118,7 +119,13 @@ class Builder:
         inference = self._settled(self.plan, lambda cuts: self._forward(cuts, training=False))
         texts = [self._text(kernel) for kernel in (forward, inference, backward)]
         return Compiled(
-            *texts, shapes=self.shapes, output=self.output, gemms=self.gemms, totals=self.totals, plan=self.plan
+            *texts,
+            shapes=self.shapes,
+            output=self.output,
+            repeats=self.signature.repeats,
+            gemms=self.gemms,
+            totals=self.totals,
+            plan=self.plan,
         )
 
     def _text(self, kernel: Kernel) -> Text:
@@ -144,7 +151,7 @@ class Builder:
             source = Source(f"c{place}", shape, rows=False, time=False, kind=_kind(dtype))
             leaves[self.traced.constants[place]] = source
         for place, node in enumerate(self.traced.inputs):
-            leaves[node] = self._of_steps(f"u{place}", self.signature.inputs[place])
+            leaves[node] = self._of_steps(f"u{place}", self.signature.inputs[place], every=self.signature.repeats)
         return leaves
 
     def _of_steps(self, name: str, shape: tuple[int, ...], **more: Any) -> Source:
@@ -228,7 +235,8 @@ class Builder:
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
             leaves[node] = self._of_steps(f"hist{part}", self.signature.state[part], extra=1)
-        leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True)
+        often = {"every": self.signature.repeats, "last": True}
+        leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, **often)
         reader = Reader(program, Saving(self, leaves), self.back.chop)
         kernel = Kernel("backward", program, self.back, backward=True)
         for part, carry in enumerate(carries):

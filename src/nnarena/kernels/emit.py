@@ -253,6 +253,8 @@ class Writer:
                 length = f"(T + {source.extra})" if source.extra else "T"
                 shift = f" + {source.shift}" if source.shift else ""
                 base = f"(row * {length} + {time}{shift})"
+                if source.every > 1:
+                    base = f"(row * (T // {source.every}) + ({time}) // {source.every})"
             text = f"{base} * {numel}"
             if self.rows > 1:
                 text = f"({text})[{', '.join([':'] + ['None'] * (len(axes) - 1))}]" if len(axes) > 1 else f"({text})"
@@ -268,8 +270,11 @@ class Writer:
         kind = "0" if source.kind in ("int", "bool") else "0.0"
         if like := self.like(source, index, tile.axes, time):
             there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
-            return f"fetch({pointer}, {there}, {like}, direct)"
-        text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
+            text = f"fetch({pointer}, {there}, {like}, direct)"
+        else:
+            text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
+        if source.last and source.every > 1:
+            text += f" * (({time}) % {source.every} // {source.every - 1})"
         return f"{text} != 0" if source.kind == "bool" else text
 
     def like(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> str | None:

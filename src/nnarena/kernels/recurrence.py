@@ -39,7 +39,7 @@ def run(
         return chunk.run(_known(step, repeats), constants, inputs, state)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
-            return _stretched(step, constants, inputs, state, repeats)
+            return fused(step, constants, inputs, state, repeats)
         except CannotCompile as reason:
             _tell(step, str(reason))
     return eager(repeated(step, repeats), constants, inputs, state)
@@ -60,14 +60,6 @@ def repeated(step: Step, times: int) -> Step:
 
 
 _known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once
-
-
-def _stretched(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Tensor, Any]:
-    """Every input several times: a kernel is as long as its step, so a short step more often is the faster way."""
-    if repeats > 1:
-        inputs = pytree.tree_map(lambda u: u.unsqueeze(2).expand(-1, -1, repeats, *u.shape[2:]).flatten(1, 2), inputs)
-    outputs, state = fused(step, constants, inputs, state)
-    return outputs[:, repeats - 1 :: repeats], state
 
 
 def can_fuse(x: Tensor) -> bool:
@@ -102,8 +94,11 @@ def _tell(step: Step, reason: str) -> None:
     log.warning("The steps of %s run eagerly: %s", step.__qualname__, reason)
 
 
-def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, Any]:
-    """The whole loop in one kernel, and the way back in another. CannotCompile where that cannot be."""
+def fused(step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1) -> tuple[Tensor, Any]:
+    """The whole loop in one kernel, and the way back in another. CannotCompile where that cannot be.
+
+    A kernel is as long as its step: where several are taken with one input, the kernel has one and takes it more often.
+    """
     from nnarena.kernels.runtime import Forward
 
     flat_constants, constants_tree = pytree.tree_flatten(constants)
@@ -115,12 +110,12 @@ def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, 
         raise CannotCompile("kernels compute in float32 only.")
     trees = (constants_tree, inputs_tree, state_tree)
     cell = (step, tuple(_key(static) for static in statics), str(trees))
-    signature = _signature(tensors, flat_inputs, flat_state)
+    signature = _signature(tensors, flat_inputs, flat_state, repeats)
     parts = _once((cell, signature, "parts"), lambda: hoist(flat_step(step, trees, statics), signature))
     flat = flat_step(step, trees, statics)
     if parts is not None:
         flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
-        signature = _signature(tensors, flat_inputs, flat_state)
+        signature = _signature(tensors, flat_inputs, flat_state, repeats)
     loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature))
     everything = [*tensors, *flat_inputs, *flat_state]
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
@@ -129,13 +124,14 @@ def fused(step: Step, constants: Any, inputs: Any, state: Any) -> tuple[Tensor, 
     return output.squeeze(0), pytree.tree_unflatten(ends, state_tree)
 
 
-def _signature(constants: list[Tensor], inputs: list[Tensor], state: list[Tensor]) -> Signature:
+def _signature(constants: list[Tensor], inputs: list[Tensor], state: list[Tensor], repeats: int) -> Signature:
     return Signature(
         constants=tuple((tuple(tensor.shape), tensor.dtype) for tensor in constants),
         inputs=tuple(tuple(tensor.shape[2:]) for tensor in inputs),
         state=tuple(tuple(tensor.shape[1:]) for tensor in state),
         learned=tuple(wants_gradient(tensor) for tensor in constants),
         driven=tuple(wants_gradient(tensor) for tensor in inputs),
+        repeats=repeats,
     )
 
 

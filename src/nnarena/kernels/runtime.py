@@ -26,7 +26,7 @@ from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.seeds import folded, unfolded
-from nnarena.kernels.steps import Steps
+from nnarena.kernels.steps import Steps, repeated
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace
 
 
@@ -41,7 +41,7 @@ class Loop:
         self.signature = signature
         self.counts = (len(signature.constants), len(signature.inputs), len(signature.state))
         self.traced = trace(step, signature)
-        self.steps = Steps(step, signature)
+        self.steps = Steps(repeated(step, signature.repeats), signature)
         self.kernels: dict[Plan, Kernels] = {}
         self.reason = ""
         try:
@@ -119,8 +119,9 @@ class Kernels:
         return memory
 
     def output(self, memory: dict[str, Tensor]) -> Tensor:
-        place = self.compiled.output
-        return memory[place] if place == "output" else memory[place][:, :, 1:]
+        place, repeats = self.compiled.output, self.compiled.repeats
+        every = memory[place] if place == "output" else memory[place][:, :, 1:]
+        return every[:, :, repeats - 1 :: repeats]
 
     def ends(self, memory: dict[str, Tensor]) -> list[Tensor]:
         """The state after the last step."""
@@ -149,9 +150,14 @@ class Kernels:
         constants, inputs, state = self.counts
         return [
             *(gradients.get(f"dc{i}") for i in range(constants)),
-            *(memory.get(f"du{i}") for i in range(inputs)),
+            *(self._for_one_input(memory.get(f"du{i}")) for i in range(inputs)),
             *(memory[f"dstart{i}"] for i in range(state)),
         ]
+
+    def _for_one_input(self, gradient: Tensor | None) -> Tensor | None:
+        """Of all steps that were taken with one input together."""
+        repeats = self.compiled.repeats
+        return gradient if gradient is None or repeats == 1 else gradient.unflatten(2, (-1, repeats)).sum(3)
 
     def _product(self, gemm: Gemm, memory: dict[str, Tensor], sums: dict[Place, Tensor]) -> Tensor:
         """A gradient of a weight. Where a bias has the sum of one of its factors for a gradient, `sums` gets it too."""
@@ -185,7 +191,7 @@ class Kernels:
 
     def _allocate(self, memory: dict[str, Tensor], names: Sequence[str]) -> None:
         """What is not there yet."""
-        seeds, batch, steps = _sizes(memory)
+        seeds, batch, steps = self._sizes(memory)
         programs = -(-batch // self.plan.rows)
         for name in names:
             if name in memory:
@@ -199,10 +205,15 @@ class Kernels:
                 size = (seeds, batch, steps + name.startswith("hist"))
             memory[name] = torch.empty((*size, *shape), device=memory["u0"].device, dtype=torch.float32)
 
+    def _sizes(self, memory: dict[str, Tensor]) -> tuple[int, int, int]:
+        """Seeds, batch and steps."""
+        seeds, batch, inputs = memory["u0"].shape[:3]
+        return seeds, batch, inputs * self.compiled.repeats
+
     def _launch(self, text: Text, name: str, memory: dict[str, Tensor]) -> None:
         self._allocate(memory, text.arguments)
         arguments = [memory[argument] for argument in text.arguments]
-        seeds, batch, steps = _sizes(memory)
+        seeds, batch, steps = self._sizes(memory)
         kernel = load_kernel(text.source, name)
         grid = (-(-batch // self.plan.rows), seeds)
         # the interpreter is for tests, and knows one precision
@@ -228,12 +239,6 @@ def _has_pairs(layout: str) -> bool:
         numbers = [[int(number) for number in match[1].split(",")] for match in (sizes, order) if match]
         return numbers[0][-1] % 2 == 0 and numbers[1][0] == len(numbers[0]) - 1
     return bool(re.match(r"nvidia_mma|linear<\{register = \[\[(0, )*1\]", layout))
-
-
-def _sizes(memory: dict[str, Tensor]) -> tuple[int, int, int]:
-    """Seeds, batch and steps."""
-    seeds, batch, steps = memory["u0"].shape[:3]
-    return seeds, batch, steps
 
 
 def _numbers(tensor: Tensor) -> Tensor:

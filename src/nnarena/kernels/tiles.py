@@ -25,6 +25,7 @@ class Source:
     rows    whether every sample has its own
     time    whether every step has its own; memory then has room for T + `extra` steps, and `shift` places later than t
             is where it is read
+    every   how many steps share one; `last`: it is that of the last of them, and zero for the others
     dead    whether it is zero for rows without a sample, which else hold the last sample once more
     """
 
@@ -34,6 +35,8 @@ class Source:
     time: bool
     shift: int = 0
     extra: int = 0
+    every: int = 1
+    last: bool = False
     kind: Kind = "float"
     dead: bool = False
 

@@ -32,7 +32,7 @@ class Signature:
 
     The step's arguments are pytrees; `constants` and `inputs` and `state` are the shapes of their tensors in order,
     without the batch dimension for inputs and state. `learned` and `driven` say which constants and inputs need a
-    gradient.
+    gradient, and `repeats` how many steps are taken with one input.
     """
 
     constants: tuple[tuple[tuple[int, ...], torch.dtype], ...]
@@ -40,6 +40,7 @@ class Signature:
     state: tuple[tuple[int, ...], ...]
     learned: tuple[bool, ...]
     driven: tuple[bool, ...]
+    repeats: int = 1
 
 
 @dataclass(frozen=True)

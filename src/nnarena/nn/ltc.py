@@ -168,8 +168,8 @@ class LTC(Recurrent):
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
         """What leak and inputs add to numerator and denominator in one unfold, (B, T, 2, U), and h, (B, T, 1, 1)."""
         weight, bias = constants.input_map
-        ones = x.new_ones(x.shape[:2]) if timespans is None else timespans.to(x.dtype)
-        h = (ones / self.unfolds)[..., None, None]
+        h = x.new_full(x.shape[:2], 1 / self.unfolds) if timespans is None else timespans.to(x.dtype) / self.unfolds
+        h = h[..., None, None]
         return h * (constants.base + _flow(constants.sensory, x * weight + bias, len(constants.capacitance))), h
 
     @staticmethod

@@ -89,7 +89,7 @@ class Recurrent(nn.Module):
             x = x.transpose(0, 1)
             timespans = None if timespans is None else timespans.transpose(0, 1)
         if state is None:
-            state = self.initial_state(x.shape[0], x)
+            return x, self.initial_state(x.shape[0], x), timespans
         self._check_state(state, x)
         return x, state, timespans
 
