@@ -30,9 +30,9 @@ C = [1 / factorial(power) for power in range(9)]
 FEW = 4  # seeds, up to which results are cut small to keep many programs busy
 
 
-def unitary_exponential(re: Tensor, im: Tensor) -> tuple[Tensor, Tensor]:
-    """Real and imaginary part of a skew-Hermitian matrix, (H, H) each → those of its exponential."""
-    found: Any = Forward.apply(torch.stack([re, im])[None])
+def unitary_exponential(parts: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary part of a skew-Hermitian matrix, (2, H, H) → those of its exponential, (H, H) each."""
+    found: Any = Forward.apply(parts[None])
     re, im = found[0].squeeze(0)
     return re, im
 

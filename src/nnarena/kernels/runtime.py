@@ -80,8 +80,6 @@ class Kernels:
 
     def __init__(self, compiled: Compiled, counts: tuple[int, int, int]) -> None:
         self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
-        texts = (compiled.forward, compiled.inference, compiled.backward)
-        self.used = {name for text in texts for name in text.arguments}
         # what the way forward writes and the way back reads
         self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
         self.biases = {each.terms for each in compiled.totals if compiled.shapes[f"c{each.constant}"] == (each.width,)}
@@ -114,8 +112,9 @@ class Kernels:
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
         """Run all steps. Returns all memory by name."""
-        memory = self._memory(tensors)
-        self._launch(self.compiled.forward if training else self.compiled.inference, "forward", memory)
+        text = self.compiled.forward if training else self.compiled.inference
+        memory = self._memory(tensors, text)
+        self._launch(text, "forward", memory)
         return memory
 
     def output(self, memory: dict[str, Tensor]) -> Tensor:
@@ -133,7 +132,7 @@ class Kernels:
     ) -> list[Tensor | None]:
         """The gradients of all tensors, None for those that have none."""
         compiled = self.compiled
-        memory = self._memory(tensors) | dict(zip(self.kept, kept, strict=True))
+        memory = self._memory(tensors, compiled.backward) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
         self._launch(compiled.backward, "backward", memory)
         gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
@@ -182,10 +181,11 @@ class Kernels:
         rows = _factor(memory, total.terms, total.width).sum((1, 2)).flatten(1)
         return rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes)
 
-    def _memory(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+    def _memory(self, tensors: Sequence[Tensor], text: Text) -> dict[str, Tensor]:
+        """What a kernel is given."""
         constants, inputs, _ = self.counts
         memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants])}
-        memory |= {f"{name}t": memory[name].mT.contiguous() for name in memory if f"{name}t" in self.used}
+        memory |= {f"{name}t": memory[name].mT.contiguous() for name in memory if f"{name}t" in text.arguments}
         memory |= {f"u{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants : constants + inputs])}
         return memory | {f"start{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants + inputs :])}
 
@@ -284,10 +284,10 @@ class Forward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
         tensors, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        pull, *ends = (
-            tensors[-1].new_zeros(shape) if part is None else part
-            for part, shape in zip(pulls, ctx.shapes, strict=False)
-        )
+        zeros = {
+            shape: tensors[-1].new_zeros(shape) for shape, part in zip(ctx.shapes, pulls, strict=False) if part is None
+        }
+        pull, *ends = (zeros[shape] if part is None else part for part, shape in zip(pulls, ctx.shapes, strict=False))
         gradients = Backward.apply(ctx.loop, len(kept), *tensors, *kept, pull, *ends)
         needed = ctx.needs_input_grad[2:]
         return None, None, *(part if wanted else None for part, wanted in zip(gradients, needed, strict=True))

@@ -72,6 +72,9 @@ class ExpUnitaryRNN(Recurrent):
         places = places[: int(capacity * len(places))]
         self.places: Tensor
         self.register_buffer("places", places.to(device), persistent=False)
+        self.signs: Tensor  # of −L̄: what its real and its imaginary part are multiplied by
+        signs = torch.tensor([-1.0, 1.0], device=device, dtype=dtype).view(2, 1, 1)
+        self.register_buffer("signs", signs, persistent=False)
         self.triangle = empty(2, len(places))
         self.weight_ih = empty(2 * hidden_size, (1 + fourier_input) * input_size)
         self.bias = empty(hidden_size)
@@ -92,16 +95,16 @@ class ExpUnitaryRNN(Recurrent):
         return self.start[0].expand(batch, -1), self.start[1].expand(batch, -1)
 
     def _matrix(self) -> Pair:
-        """Real and imaginary part of Wᵀ = e^((L − Lᴴ)ᵀ). On a GPU by kernels, which have no second derivative."""
+        """Real and imaginary part of Wᵀ = e^(Lᵀ − L̄). On a GPU by kernels, which have no second derivative."""
         size = self.hidden_size
         flat = self.triangle.new_zeros(2, size * size).index_copy(1, self.places, self.triangle)
-        re, im = flat.view(2, size, size)
-        re, im = re.t() - re, im + im.t()
+        parts = flat.view(2, size, size)
+        parts = torch.addcmul(parts.mT, self.signs, parts)
         if self.backend != "eager" and size <= MOST and can_fuse(self.triangle):
             from nnarena.kernels.exponential import unitary_exponential
 
-            return unitary_exponential(re, im)
-        matrix = polished(exponential(torch.complex(re, im)))
+            return unitary_exponential(parts)
+        matrix = polished(exponential(torch.complex(*parts)))
         return matrix.real, matrix.imag
 
     def recurrent_matrix(self) -> Tensor:
@@ -118,7 +121,8 @@ class ExpUnitaryRNN(Recurrent):
         return re + re_f @ cos - im_f @ sin, im + re_f @ sin + im_f @ cos
 
     def constants(self) -> Constants:
-        return torch.cat(self.input_matrix()), self._matrix(), self.bias
+        weight = torch.cat(self.input_matrix()) if self.fourier_input else self.weight_ih
+        return weight, self._matrix(), self.bias
 
     def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
         return linear(x, constants[0])
