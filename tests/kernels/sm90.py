@@ -60,7 +60,7 @@ CELLS = {
     "lstm 8": ("recurrent_network_augmented_transformer", "encoder.0.attention.readers.0", "add"),
     "memory_cell": ("memory_cell", "layer", "cell"),
 }
-FEW, MANY = 1, 2048  # sequences
+FEW, MANY, VERY_MANY = 1, 2048, 12_800  # sequences
 HEAVY = (
     "memory_augmented_transformer",
     "dnc",
@@ -71,6 +71,7 @@ HEAVY = (
     "ode_lstm",
     "unitary_rnn",
 )  # whose kernels are others for many sequences
+SMALL = ("neural_circuit_policies", "unitary 32", "ltc 9", "unitary 8", "lstm 8")  # and others only for very many
 
 
 class Job(NamedTuple):
@@ -85,7 +86,7 @@ class Job(NamedTuple):
 JOBS = [
     Job(cell, kernel, sequences)
     for cell in CELLS
-    for sequences in ((MANY, FEW) if cell in HEAVY else (FEW,))
+    for sequences in ((MANY, FEW) if cell in HEAVY else (VERY_MANY, FEW) if cell in SMALL else (FEW,))
     for kernel in KERNELS
 ]
 

@@ -26,6 +26,7 @@ from nnarena.kernels.trace import Signature, Traced
 HEAVY = 8_192  # weights
 VERY_HEAVY = 30_000  # that fill the registers of eight warps
 LIGHT = 4_096
+TINY = 512  # whose products are too small for the matrix units: a warp has a block of samples for itself
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
 VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
@@ -115,7 +116,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     elif sequences >= MANY and heavy:
         return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64)
     elif sequences >= VERY_MANY:
-        return Plan(rows=16, warps=4, precision=precision, most=64)
+        return Plan(rows=16, warps=1 if weights < TINY else 4, precision=precision, most=64)
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024, save=16)
     warps = 4 if weights < 17_000 else 8
