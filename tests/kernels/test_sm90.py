@@ -49,12 +49,6 @@ STACK = {
     ("neural_circuit_policies", "backward", VERY_MANY): 216,
     ("ltc 9", "backward", VERY_MANY): 308,
     ("unitary_rnn", "backward", MANY): 120,
-    ("unitary_rnn", "backward", FEW): 192,
-    ("unitary_rnn", "forward", FEW): 48,
-    ("unitary_rnn", "inference", FEW): 32,
-    ("exp_unitary_rnn", "backward", FEW): 256,
-    ("exp_unitary_rnn", "forward", FEW): 24,
-    ("exp_unitary_rnn", "inference", FEW): 48,
 }
 
 

@@ -204,7 +204,7 @@ class Builder:
     # The two loops
 
     def _forward(self, cuts: Cuts, *, training: bool) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.warps == 1)
+        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.alone or self.plan.warps == 1)
         carries = [self._carry(f"state{part}", part, cuts, self.plan) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
         reader = Reader(program, leaves, self.plan.chop, self.compared)
@@ -229,7 +229,7 @@ class Builder:
         return kernel
 
     def _backward(self, cuts: Cuts) -> Kernel:
-        traced, program = self.traced, Program(self.back.rows, inner_first=self.back.warps == 1)
+        traced, program = self.traced, Program(self.back.rows, inner_first=self.back.alone or self.back.warps == 1)
         self.saved, self.written, self.gemms, self.totals = {}, {}, [], []
         carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))

@@ -30,6 +30,7 @@ TINY = 512  # whose products are too small for the matrix units: a warp has a bl
 MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
 PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
 VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
+WIDE = 128  # numbers of a state, from which on the threads of a warp have enough of them to sum on their own
 FILLED = 32  # numbers of a state that fill a warp
 EACH = 256  # and so many that keep it busy
 
@@ -45,6 +46,8 @@ class Plan:
     most       what is wider is cut into pieces
     again      whether constants are read at every step instead of being held; not those the matrix units multiply by
     matrices   whether a sample is a matrix that meets weights
+    alone      whether threads sum on their own first, with one sample a program, as those of a single warp do anyway;
+               else the threads of a warp share every sum
 
     More numbers are at hand at once on the way back, which may have other `warps` and `singles`.
     """
@@ -58,6 +61,7 @@ class Plan:
     most: int = 128
     again: bool = False
     matrices: bool = False
+    alone: bool = False
     warps_back: int = 0  # as forward
     singles_back: int = 0  # as forward
 
@@ -120,8 +124,10 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024, save=16)
     warps = 4 if weights < 17_000 else 8
-    back = 16 if weights >= VERY_HEAVY else warps
-    return Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, singles=singles, singles_back=1)
+    wide = any(shape[-1] >= WIDE for shape in signature.state if shape)
+    back = 16 if weights >= VERY_HEAVY and not wide else warps
+    made = Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, alone=wide)
+    return replace(made, singles=singles, singles_back=1)
 
 
 def rows_of_a_sample(traced: Traced) -> int:

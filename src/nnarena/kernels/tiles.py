@@ -165,8 +165,8 @@ class Program:
     """Tiles in the order in which they can be computed, and what makes new ones.
 
     `inner_first`: whether what is multiplied and summed has the inner axes in front. The threads of a warp run along
-    the last axis: with one warp, each of them sums on its own. With several, which share what is summed in any case,
-    the inner axes come last.
+    the last axis: each of them sums on its own, and several warps add up what theirs have found. Else the inner axes
+    come last, and the threads of a warp pass all of it to each other.
     """
 
     def __init__(self, rows: int, inner_first: bool = False) -> None:
