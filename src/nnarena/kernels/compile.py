@@ -204,7 +204,7 @@ class Builder:
     # The two loops
 
     def _forward(self, cuts: Cuts, *, training: bool) -> Kernel:
-        traced, program = self.traced, Program(self.plan.rows, inner_first=self.plan.alone or self.plan.warps == 1)
+        traced, program = self.traced, _program(self.plan)
         carries = [self._carry(f"state{part}", part, cuts, self.plan) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
         reader = Reader(program, leaves, self.plan.chop, self.compared)
@@ -229,14 +229,14 @@ class Builder:
         return kernel
 
     def _backward(self, cuts: Cuts) -> Kernel:
-        traced, program = self.traced, Program(self.back.rows, inner_first=self.back.alone or self.back.warps == 1)
+        traced, program = self.traced, _program(self.back)
         self.saved, self.written, self.gemms, self.totals = {}, {}, [], []
         carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
             leaves[node] = self._of_steps(f"hist{part}", self.signature.state[part], extra=1)
-        often = {"every": self.signature.repeats, "last": True}
-        leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, **often)
+        shared = {"every": self.signature.repeats, "last": True}
+        leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, **shared)
         reader = Reader(program, Saving(self, leaves), self.back.chop)
         kernel = Kernel("backward", program, self.back, backward=True)
         for part, carry in enumerate(carries):
@@ -352,6 +352,10 @@ class Saving(dict[Node, Source | Carry]):
             memory = self.builder._of_steps(f"saved{len(self.builder.saved)}", own_shape(node))
             self.builder.saved[node] = self[node] = memory
         return super().get(node, default)
+
+
+def _program(plan: Plan) -> Program:
+    return Program(plan.rows, inner_first=plan.alone or plan.warps == 1)
 
 
 def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:

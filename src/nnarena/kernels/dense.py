@@ -28,7 +28,7 @@ from nnarena.kernels.tiles import power_of_two
 
 ALIGNED = 4  # columns: 16 bytes, which memory is read by
 NARROW = 8  # features, up to which x is narrow
-SMALL = 65_536  # weights of one model, up to which their gradient is; what is larger the libraries are good at
+SMALL = 65_536  # weights of one model; the libraries are good at gradients of more
 NUMBERS = 4_096  # of u that a program writes
 
 

@@ -249,12 +249,12 @@ class Writer:
                     inside.append(f"({self.along(axis, axes)} < {axis.size})")
         if source.rows:
             base = "row"
-            if source.time:
+            if source.time and source.every > 1:
+                base = f"(row * (T // {source.every}) + ({time}) // {source.every})"
+            elif source.time:
                 length = f"(T + {source.extra})" if source.extra else "T"
                 shift = f" + {source.shift}" if source.shift else ""
                 base = f"(row * {length} + {time}{shift})"
-                if source.every > 1:
-                    base = f"(row * (T // {source.every}) + ({time}) // {source.every})"
             text = f"{base} * {numel}"
             if self.rows > 1:
                 text = f"({text})[{', '.join([':'] + ['None'] * (len(axes) - 1))}]" if len(axes) > 1 else f"({text})"

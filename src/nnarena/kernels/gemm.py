@@ -37,6 +37,7 @@ def product_and_sum_over_steps(left: Tensor, right: Tensor, precision: str) -> t
 
 
 def _sums(left: Tensor, right: Tensor, precision: str, of_left: bool) -> tuple[Tensor, Tensor]:
+    """Σ of left rightᵀ, and of left if it is wanted; else nothing."""
     turned = left.shape[-1] < right.shape[-1]  # the matrix units want the larger side in front
     left, right = (_even(factor) for factor in ((right, left) if turned else (left, right)))
     seeds, batch, steps, rows, height = left.shape

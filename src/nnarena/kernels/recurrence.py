@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from nnarena.kernels import chunk
 from nnarena.kernels.hoist import hoist
-from nnarena.kernels.trace import CannotCompile, Signature, flat_step
+from nnarena.kernels.trace import CannotCompile, Signature, flat_step, repeated
 
 BACKENDS = ("auto", "native", "fused", "compiled", "eager")
 Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
@@ -43,20 +43,6 @@ def run(
         except CannotCompile as reason:
             _tell(step, str(reason))
     return eager(repeated(step, repeats), constants, inputs, state)
-
-
-def repeated(step: Step, times: int) -> Step:
-    """So many steps with one input as one step."""
-    if times == 1:
-        return step
-
-    @functools.wraps(step)
-    def several(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
-        for _ in range(times - 1):
-            state, _ = step(constants, u, state)
-        return step(constants, u, state)
-
-    return several
 
 
 _known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once

@@ -26,8 +26,8 @@ from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.seeds import folded, unfolded
-from nnarena.kernels.steps import Steps, repeated
-from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace
+from nnarena.kernels.steps import Steps
+from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, repeated, trace
 
 
 class Loop:
@@ -82,6 +82,7 @@ class Kernels:
         self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
         # what the way forward writes and the way back reads
         self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
+        # factors whose sum is the gradient of a bias
         self.biases = {each.terms for each in compiled.totals if compiled.shapes[f"c{each.constant}"] == (each.width,)}
         self.fits: dict[torch.device, bool] = {}
         self.direct: dict[str, bool] = {}  # source: whether threads read and write what is theirs

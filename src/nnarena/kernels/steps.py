@@ -139,19 +139,6 @@ class Steps:
         return [*(total + part for total, part in zip(sums, of_constants, strict=True)), *of_state, *of_inputs]
 
 
-def repeated(step: FlatStep, times: int) -> FlatStep:
-    """So many steps with one input as one step."""
-
-    def several(
-        constants: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]
-    ) -> tuple[Tensors, Tensor]:
-        for _ in range(times - 1):
-            state, _ = step(constants, inputs, state)
-        return step(constants, inputs, state)
-
-    return step if times == 1 else several
-
-
 def _by_step(tensors: Sequence[Tensor]) -> Tensors:
     """(S, B, T, …) with the steps in front, each in one piece of memory."""
     return [tensor.movedim(2, 0).contiguous() for tensor in tensors]

@@ -6,6 +6,7 @@ of them, and what control flow could depend on numbers is found out here: it can
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,20 @@ class Traced:
 
 
 FlatStep = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], tuple[list[Tensor], Tensor]]
+
+
+def repeated(step: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """So many steps with one input as one step."""
+    if times == 1:
+        return step
+
+    @functools.wraps(step)
+    def several(constants: Any, u: Any, state: Any) -> Any:
+        for _ in range(times - 1):
+            state, _ = step(constants, u, state)
+        return step(constants, u, state)
+
+    return several
 
 
 def flat_step(step: Callable[..., Any], trees: tuple[Any, Any, Any], statics: list[Any]) -> FlatStep:
