@@ -60,7 +60,7 @@ CELLS = {
     "lstm 8": ("recurrent_network_augmented_transformer", "encoder.0.attention.readers.0", "add"),
     "memory_cell": ("memory_cell", "layer", "cell"),
 }
-FEW, MANY, VERY_MANY = 1, 2048, 12_800  # sequences
+FEW, SOME, MANY, VERY_MANY = 1, 384, 2048, 12_800  # sequences
 HEAVY = (
     "memory_augmented_transformer",
     "dnc",
@@ -83,10 +83,17 @@ class Job(NamedTuple):
         return f"{self.cell}, {self.kernel}, {self.sequences}"
 
 
+def numbers_of_sequences(cell: str) -> tuple[int, ...]:
+    """Those for which a cell's kernels are others, the longest to compile first."""
+    if cell == "memory_augmented_transformer":
+        return MANY, SOME, FEW
+    return (MANY, FEW) if cell in HEAVY else (VERY_MANY, FEW) if cell in SMALL else (FEW,)
+
+
 JOBS = [
     Job(cell, kernel, sequences)
     for cell in CELLS
-    for sequences in ((MANY, FEW) if cell in HEAVY else (VERY_MANY, FEW) if cell in SMALL else (FEW,))
+    for sequences in numbers_of_sequences(cell)
     for kernel in KERNELS
 ]
 
@@ -176,7 +183,7 @@ def others() -> dict[str, dict[str, int]]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, projected, rotation
+    from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
     sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH, "SHORT": False}
     sizes |= {"SUMMED": False, "TURNED": False}
@@ -196,6 +203,7 @@ def others() -> dict[str, dict[str, int]]:
             8,
         ),
         ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
+        ("parts", parts.add_up, {"HIGH": 512, "WIDE": 16}, 4),
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
         *(
             (f"exponential, {tile}", exponential.add_products, {"H": 128, "TILE": tile, "DEEP": 512 // tile}, 4)
@@ -277,12 +285,12 @@ def _type_of_other(name: str) -> str | tuple[str, ...]:
         return "fp32", "fp32"
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
-    rows = ("x", "y", "weight", "bias", "pull", "dx", "dweight", "dbias")
+    rows = ("x", "y", "weight", "bias", "pull", "dx")
     maps = ("wx", "wy", "bx", "by", "conv", "stats", "out", "turned")
     turns = ("theta", "phi", "omega", "re", "im", "pull_re", "pull_im")
     if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps, *turns):
         return "*fp32"
-    whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads", "parts")
+    whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads", "parts", "count", "size")
     return "i32" if name in whole or name.startswith(("left_", "right_", "x_")) else "fp32"
 
 

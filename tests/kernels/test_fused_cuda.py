@@ -14,6 +14,7 @@ from nnarena.bench.recurrence import build, make_task
 from nnarena.core.components import catalogue
 from nnarena.kernels import plan, recurrence, runtime
 from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
+from nnarena.kernels.parts import added_up
 from nnarena.kernels.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
 
@@ -177,6 +178,14 @@ def test_a_product_over_samples_and_steps(sizes):
     assert_near(product, wanted, "product", 5e-7)
     assert_near(total, left.double().sum((1, 2, 3)), "sum", 5e-7)
     assert product.is_contiguous() and total.is_contiguous()
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (2, 3, 5), (264, 2, 700), (1100, 33)], ids=str)
+def test_parts_are_added_up(shape):
+    parts = torch.randn(shape, device="cuda")
+    total = added_up(parts)
+    assert_near(total, parts.double().sum(0), "sum", 5e-07)
+    assert torch.equal(total, added_up(parts)), "always in the same order"
 
 
 def test_every_recurrent_competitor_is_compiled(caplog):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from nnarena.kernels.launch import launch
 from nnarena.kernels.maths import thirds
+from nnarena.kernels.parts import added_up
 
 PROGRAMS = 264  # two for each of the 132 processors of an H100, which has room for no more of them
 REGISTERS = 128  # of a thread, so that there is room for two
@@ -55,7 +56,7 @@ def _sums(left: Tensor, right: Tensor, precision: str, of_left: bool) -> tuple[T
         of_left, turned, down, across, DEPTH, length < DEPTH, precision if left.is_cuda else "ieee",
         like=left, num_warps=down // 16, num_stages=1, maxnreg=REGISTERS if down == 128 else None,
     )  # fmt: skip
-    products, sums = found.sum(0).split([seeds * height * width, seeds * summed])
+    products, sums = added_up(found).split([seeds * height * width, seeds * summed])
     return products.view(seeds, *((width, height) if turned else (height, width))), sums.view(seeds, summed)
 
 

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nnarena.kernels.launch import launch
+from nnarena.kernels.parts import added_up
 from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.tiles import power_of_two
 
@@ -69,10 +70,10 @@ class Backward(torch.autograd.Function):
         sizes, (seeds, rows, width) = _sizes(x, gelu), x.shape
         blocks = -(-rows // sizes["ROWS"])
         programs = min(PROGRAMS, blocks)
-        dx, sums = torch.empty_like(x), x.new_empty(2, programs, seeds, width)
-        given = (x, weight, bias, pull, dx, sums[0], sums[1], rows, -(-blocks // programs), epsilon)
+        dx, sums = torch.empty_like(x), x.new_empty(programs, 2, seeds, width)
+        given = (x, weight, bias, pull, dx, sums, rows, -(-blocks // programs), epsilon)
         launch(backward, (programs, seeds), *given, like=x, **sizes)
-        return dx, *sums.sum(1).unbind()  # type: ignore[return-value]
+        return dx, *added_up(sums).unbind()  # type: ignore[return-value]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -126,8 +127,7 @@ def backward(
     bias,
     pull,
     dx,
-    dweight,
-    dbias,
+    sums,
     rows,
     share,
     epsilon,
@@ -159,9 +159,10 @@ def backward(
         mean = tl.sum(slope, 1) / W
         along = tl.sum(slope * normal, 1) / W
         tl.store(dx + place, scale[:, None] * (slope - mean[:, None] - normal * along[:, None]), mask=there)
-    place = (tl.program_id(0) * tl.num_programs(1) + seed) * W + column
-    tl.store(dweight + place, tl.sum(of_weight, 0), mask=column < W)
-    tl.store(dbias + place, tl.sum(of_bias, 0), mask=column < W)
+    seeds = tl.num_programs(1)
+    sums += (tl.program_id(0) * 2 * seeds + seed) * W + column
+    tl.store(sums, tl.sum(of_weight, 0), mask=column < W)
+    tl.store(sums + seeds * W, tl.sum(of_bias, 0), mask=column < W)
 
 
 @triton.jit

@@ -6,9 +6,10 @@ samples, one in each row of its tiles, products run on the matrix units, and wei
 thousands of sequences.
 
 Where a sample is itself a matrix, such as the tokens of a memory, a block is the rows of a few samples one below the
-other, and a warp has one sample. Where matrices of a sample meet each other (the slots and links of an addressed
-memory), threads would wait for each other most of the time: many samples have a warp each, and read the weights anew.
-Where nothing is multiplied by a matrix at all, every sample has a warp, or as many as its numbers keep busy.
+other, and a warp has one sample; of a few sequences each has a program, and four warps share it. Where matrices of a
+sample meet each other (the slots and links of an addressed memory), threads would wait for each other most of the time:
+many samples have a warp each, and read the weights anew. Where nothing is multiplied by a matrix at all, every sample
+has a warp, or as many as its numbers keep busy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ HEAVY = 8_192  # weights
 VERY_HEAVY = 30_000  # that fill the registers of eight warps
 LIGHT = 4_096
 TINY = 512  # whose products are too small for the matrix units: a warp has a block of samples for itself
-MANY = 300  # sequences, from which on a block of them in a program pays if the weights are HEAVY
+SINGLE = 132  # sequences, each of which can have a processor of an H100 or H200 for itself
+MANY = 300  # from which on a block of them in a program pays if the weights are HEAVY
 PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
 VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
 WIDE = 128  # numbers of a state, from which on the threads of a warp have enough of them to sum on their own
@@ -101,7 +103,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     )
     if tokens := rows_of_a_sample(traced):
         tokens = power_of_two(tokens)
-        together = 128 if sequences >= PLENTY else 64  # rows that four or eight warps multiply at once
+        together = 128 if sequences >= PLENTY else 64 if sequences > SINGLE else 16  # rows that are multiplied at once
         rows = max(1, min(16, together // tokens))
         warps = min(8, max(4, rows * tokens // 16))
         return Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)

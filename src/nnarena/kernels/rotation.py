@@ -23,6 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nnarena.kernels.launch import launch
+from nnarena.kernels.parts import added_up
 from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.tiles import power_of_two
 
@@ -77,7 +78,7 @@ class Backward(torch.autograd.Function):
         sums = angles[0].new_empty(_programs(sizes), sum(counts))
         arguments = (*_padded(angles, 3), *_padded(parts, 2), *_padded(pulls, 2), sums, sums.shape[1])
         launch(backward, (len(sums), len(angles[0])), *arguments, like=sums, **sizes)
-        pieces = sums.sum(0).split(counts)
+        pieces = added_up(sums).split(counts)
         return tuple(piece.view(angle.shape) for piece, angle in zip(pieces, angles, strict=True))
 
     @staticmethod

@@ -24,6 +24,7 @@ from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Gemm, Place, Text, Total, compile_step
 from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
+from nnarena.kernels.parts import added_up
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.steps import Steps
@@ -136,7 +137,7 @@ class Kernels:
         memory = self._memory(tensors, compiled.backward) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
         self._launch(compiled.backward, "backward", memory)
-        gradients: dict[str, Tensor] = {name: memory[name].sum(0) for name in memory if name.startswith("dc")}
+        gradients: dict[str, Tensor] = {name: added_up(memory[name]) for name in memory if name.startswith("dc")}
 
         def add(constant: int, part: Tensor) -> None:
             known = gradients.get(f"dc{constant}")

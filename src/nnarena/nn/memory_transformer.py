@@ -16,10 +16,12 @@ from nnarena.core.spec import TaskSpec
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import dense
 from nnarena.nn.linear import linear
+from nnarena.nn.norm import layer_norm
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.transformer import WideAttention, sinusoids
 
 START = 1e-6  # every number of the memory before the first step
+EPSILON = 1e-6  # of the norm
 
 Dense = tuple[Tensor, Tensor]  # weight and bias
 
@@ -78,7 +80,7 @@ class MemoryAugmentedTransformer(Recurrent):
         self.embed = dense(input_size, d_model)
         self.embed_memory = dense(columns, d_model)
         self.attention = WideAttention(d_model, nhead)
-        self.norm = nn.LayerNorm(d_model, eps=1e-6)
+        self.norm = nn.LayerNorm(d_model, eps=EPSILON)
         self.feedforward = nn.Sequential(dense(d_model, dim_feedforward), nn.ReLU(), dense(dim_feedforward, d_model))
         self.head = dense(d_model, output_size)
         self.write = dense(d_model, 1 + columns)
@@ -145,18 +147,14 @@ def _pair(layer: nn.Module) -> Dense:
     return layer.weight, layer.bias  # type: ignore[return-value]
 
 
-def _norm(z: Tensor, norm: Dense) -> Tensor:
-    return F.layer_norm(z, z.shape[-1:], *norm, eps=1e-6)
-
-
 def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.bmm(torch.bmm(q, k.mT).softmax(-1), v)
 
 
 def _block(constants: Constants, z: Tensor, seen: Tensor) -> Tensor:
     """What follows attention in the block: tokens (…, D), and what their heads saw (…, hD)."""
-    z = _norm(z + linear(seen, *constants.attention_out), constants.norm)
-    return _norm(z + linear(linear(z, *constants.widen).relu(), *constants.narrow), constants.norm)
+    z = layer_norm(z + linear(seen, *constants.attention_out), *constants.norm, EPSILON)
+    return layer_norm(z + linear(linear(z, *constants.widen).relu(), *constants.narrow), *constants.norm, EPSILON)
 
 
 @model(
