@@ -91,10 +91,7 @@ def numbers_of_sequences(cell: str) -> tuple[int, ...]:
 
 
 JOBS = [
-    Job(cell, kernel, sequences)
-    for cell in CELLS
-    for sequences in numbers_of_sequences(cell)
-    for kernel in KERNELS
+    Job(cell, kernel, sequences) for cell in CELLS for sequences in numbers_of_sequences(cell) for kernel in KERNELS
 ]
 
 
@@ -125,12 +122,13 @@ def measure(job: Job) -> dict[str, Any]:
     text = getattr(kernels.compiled, job.kernel)
     function = runtime.load_kernel(text.source, "backward" if job.kernel == "backward" else "forward")
     names = function.arg_names
-    types = {name: _type(name, loop) for name in names}
+    how = {"precision": kernels.plan.precision, "direct": True, "bulk": True}
+    types = {name: "constexpr" if name in how else _type(name, loop) for name in names}
     pointers = [place for place, name in enumerate(names) if types[name].startswith("*")]
     source = ASTSource(
         fn=function,
         signature=types,
-        constexprs={(names.index("precision"),): kernels.plan.precision, (names.index("direct"),): True},
+        constexprs={(names.index(name),): value for name, value in how.items()},
         attrs={(place,): [["tt.divisibility", 16]] for place in pointers},  # torch's memory is aligned
     )
     began = time.perf_counter()
@@ -154,8 +152,6 @@ def measure(job: Job) -> dict[str, Any]:
 
 def _type(name: str, loop: runtime.Loop) -> str:
     """The type of an argument, in Triton's words."""
-    if name in ("precision", "direct"):
-        return "constexpr"
     if name in ("T", "B"):
         return "i32"
     constant = re.fullmatch(r"c(\d+)t?", name)
@@ -185,24 +181,31 @@ def others() -> dict[str, dict[str, int]]:
 
     from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
-    sizes = {"height": 240, "width": 80, "DOWN": 128, "ACROSS": 64, "DEPTH": gemm.DEPTH, "SHORT": False}
-    sizes |= {"SUMMED": False, "TURNED": False}
+    wide, middle, small = gemm.tiling(240, 80), gemm.tiling(256, 64), gemm.tiling(64, 64)
+    plain = {"SHORT": False, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
+    sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
     )
     adam["ADAM"] = True
     tests = {"BY_DIMENSION": True, "CURVED": False, "LR_IS_TENSOR": False}
-    jobs: list[tuple[str, Any, dict[str, Any], int]] = [
-        ("products", gemm.outer_products, {**sizes, "precision": "bf16x6"}, 8),
-        ("products, and sums", gemm.outer_products, {**sizes, "SUMMED": True, "precision": "bf16x6"}, 8),
-        (
-            "products, turned and sums",
-            gemm.outer_products,
-            {**sizes, "SUMMED": True, "TURNED": True, "precision": "bf16x6"},
-            8,
+    jobs: list[tuple[str, Any, dict[str, Any], int | gemm.Tiling]] = [
+        *(
+            (
+                f"products, {tiles.down} × {tiles.across}{name}",
+                gemm.outer_products,
+                {**plain, **tiles.sizes, **more},
+                tiles,
+            )
+            for tiles in (wide, middle, small)
+            for name, more in (
+                ("", {}),
+                (", and sums", sums),
+                (", turned and sums", turned),
+                (", tf32", {"precision": "tf32"}),
+            )
         ),
-        ("products, tf32", gemm.outer_products, {**sizes, "precision": "tf32"}, 8),
         ("parts", parts.add_up, {"HIGH": 512, "WIDE": 16}, 4),
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
         *(
@@ -245,8 +248,8 @@ def others() -> dict[str, dict[str, int]]:
             attrs={place: [["tt.divisibility", 16]] for place in _even_places(names, types)},
         )
         options = {"num_warps": warps, "num_stages": 1, **OPTIONS}
-        if function is gemm.outer_products:
-            options["maxnreg"] = gemm.REGISTERS
+        if isinstance(warps, gemm.Tiling):
+            options |= {"num_warps": warps.warps, "maxnreg": warps.registers}
         found[name] = _usage(
             compile_for(source, target=GPUTarget("cuda", CAPABILITY, WARP), options=options).asm["cubin"]
         )
@@ -290,7 +293,21 @@ def _type_of_other(name: str) -> str | tuple[str, ...]:
     turns = ("theta", "phi", "omega", "re", "im", "pull_re", "pull_im")
     if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps, *turns):
         return "*fp32"
-    whole = ("pieces", "length", "share", "many", "most", "rows", "batch", "heads", "parts", "count", "size")
+    whole = (
+        "pieces",
+        "length",
+        "share",
+        "many",
+        "most",
+        "rows",
+        "batch",
+        "heads",
+        "parts",
+        "count",
+        "size",
+        "height",
+        "width",
+    )
     return "i32" if name in whole or name.startswith(("left_", "right_", "x_")) else "fp32"
 
 

@@ -21,7 +21,7 @@ from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, Mem
 pytestmark = pytest.mark.gpu
 PUBLISHED = {
     "lstm 8": lambda **more: LSTM(1, 8, **more),
-    "unitary 8": lambda **more: UnitaryRNN(1, 8, **more),
+    "unitary 8": lambda **more: UnitaryRNN(1, 8, capacity=4, **more),
     "lstm 64": lambda **more: LSTM(2, 64, **more),
     "gru 80": lambda **more: GRU(2, 80, **more),
     "ct_rnn 128": lambda **more: CTRNN(2, 128, **more),

@@ -24,7 +24,19 @@ PROCESSES = 2
 LIMIT = 600  # seconds for everything: a bad kernel can take Triton minutes
 SHARED = 227 * 1024  # bytes that a program may have on sm_90
 ROWS = {"memory_augmented_transformer": {FEW: 1, SOME: 4, MANY: 8}, "dnc": {FEW: 1, MANY: 1}}  # samples a program
-OTHERS = {"products", "parts", "widen", "measure", "judge", "move", "settle", "norm", "rotation", "rotation back", "exponential"}
+OTHERS = {
+    "products",
+    "parts",
+    "widen",
+    "measure",
+    "judge",
+    "move",
+    "settle",
+    "norm",
+    "rotation",
+    "rotation back",
+    "exponential",
+}
 OTHERS |= {f"{way}{name}" for way in ("", "conv ") for name in ("pulled", "to_images", "to_weights")}
 OTHERS |= {"attend", "conv convolve"}
 # Bytes of stack a thread that are accepted: a fifth above what `python tests/kernels/sm90.py` says with Triton 3.9, or
@@ -39,20 +51,18 @@ STACK = {
     ("memory_augmented_transformer", "backward", FEW): 816,
     ("memory_augmented_transformer", "forward", FEW): 176,
     ("memory_augmented_transformer", "inference", FEW): 88,
-    ("dnc", "backward", MANY): 232,
+    ("dnc", "backward", MANY): 1738,
     ("dnc", "inference", MANY): 68,
     ("dnc", "inference", FEW): 68,
-    ("ct_rnn", "backward", MANY): 432,
-    ("gru", "backward", MANY): 168,
-    ("gru", "forward", MANY): 16,
-    ("ct_gru", "backward", MANY): 840,
-    ("ct_gru", "forward", MANY): 24,
-    ("ct_gru", "inference", MANY): 48,
+    ("ct_rnn", "backward", MANY): 308,
+    ("gru", "backward", MANY): 48,
+    ("ct_gru", "backward", MANY): 176,
+    ("ct_gru", "inference", MANY): 88,
     ("ode_lstm", "backward", MANY): 32,
     ("ode_lstm", "backward", FEW): 16,
     ("neural_circuit_policies", "backward", VERY_MANY): 216,
     ("ltc 9", "backward", VERY_MANY): 308,
-    ("unitary_rnn", "backward", MANY): 120,
+    ("unitary_rnn", "backward", MANY): 144,
 }
 
 
@@ -125,7 +135,7 @@ def test_kernels_that_belong_to_no_cell_spill_next_to_nothing():
     found = json.loads(said.stdout)
     assert {name.split(",")[0] for name in found} == OTHERS
     for name, usage in found.items():
-        assert usage["STACK"] <= (40 if name.startswith("products") else 0), name  # two of these share a processor
+        assert usage["STACK"] <= (64 if name.startswith("products") else 0), name  # some of these share a processor
 
 
 def test_kernels_are_the_same_in_every_process():

@@ -26,7 +26,7 @@ from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
 from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, worth_saving
-from nnarena.kernels.plan import Plan, warps_for
+from nnarena.kernels.plan import NARROW, Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
 from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Value
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
@@ -129,7 +129,7 @@ class Builder:
         )
 
     def _text(self, kernel: Kernel) -> Text:
-        warps = warps_for(needed_tiles(kernel), kernel.plan.rows, kernel.plan.warps)
+        warps = warps_for(needed_tiles(kernel), kernel.plan)
         return Text(emit(kernel, warps), arguments(kernel), warps)
 
     def _settled(self, plan: Plan, build: Callable[[Cuts], T]) -> T:
@@ -400,9 +400,9 @@ def unshaped(node: Node) -> Node:
 
 
 def _pads(bounds: tuple[int, ...], plan: Plan) -> tuple[int, ...]:
-    """What the pieces of what is carried are padded to: all alike where they were cut to be alike."""
-    alike = plan.rows > 1 and len(bounds) > 2 and list(bounds) == plan.chop(bounds[-1])
-    least = max(bounds[:2]) if alike else 1
+    """What the pieces of what is carried are padded to: all alike, or wide enough, where a block was cut."""
+    several = plan.rows > 1 and len(bounds) > 2 and list(bounds) == plan.chop(bounds[-1])
+    least = 1 if not several else max(bounds[:2]) if plan.alike else NARROW
     return tuple(Axis(end - begin, least).pad for begin, end in itertools.pairwise(bounds))
 
 

@@ -18,7 +18,8 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import added, agreed, begun, continued, exp, fetch, inverse, put, sigmoid, spread, tanh
+from nnarena.kernels.maths import added, agreed, begun, continued, expect, fetch, put, spread
+from nnarena.kernels.maths import exp, inverse, sigmoid, tanh
 
 '''
 
@@ -32,6 +33,7 @@ class Writer:
         self.kernel, self.program, self.plan = kernel, kernel.program, kernel.plan
         self.threads = warps * WARP
         self.rows = self.plan.rows
+        self.next_step = "tl.maximum(t - 1, 0)" if kernel.backward else "tl.minimum(t + 1, T - 1)"
         self.lines: list[str] = []
         self.indent = 1
         self.written: set[int] = set()  # stores
@@ -44,18 +46,22 @@ class Writer:
         kernel, needed = self.kernel, needed_tiles(self.kernel)
         names = arguments(kernel)
         tiles = together([tile for tile in self.program.tiles if tile in needed])
-        if self.plan.matrices:
+        if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
         again = read_again(tiles) if self.plan.again else set()
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
-        signature = ", ".join([*names, "T", "B", "precision: tl.constexpr", "direct: tl.constexpr"])
+        signature = ", ".join(
+            [*names, "T", "B", "precision: tl.constexpr", "direct: tl.constexpr", "bulk: tl.constexpr"]
+        )
         self.lines += ['@triton.jit(do_not_specialize=["T", "B"])', f"def {kernel.name}({signature}):"]
         self.line("seed = tl.program_id(1).to(tl.int64)")
         if self.rows > 1:
             self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
             self.line("live = wanted < B")
             self.line("row = seed * B + tl.minimum(wanted, B - 1)")
+            if self.plan.announce:
+                self.scouts()
         else:
             self.line("row = seed * B + tl.program_id(0)")
         for tile in tiles:
@@ -70,7 +76,8 @@ class Writer:
         for number, total in enumerate(kernel.sums):
             self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
         here = len(self.lines)
-        moving, placed = ahead(tiles, AHEAD * self.threads, again)
+        room = 0 if self.plan.announce and kernel.backward else AHEAD * self.threads
+        moving, placed = ahead(tiles, room, again)
         for tile in moving:
             self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
         self.line("for step in range(T):")
@@ -78,8 +85,9 @@ class Writer:
         self.line(f"t = {'T - 1 - step' if kernel.backward else 'step'}")
         for tile in moving:
             self.line(f"{tile.name} = next_{tile.name}")
+        self.expect(tiles)
         if moving:
-            self.line(f"later = {'tl.maximum(t - 1, 0)' if kernel.backward else 'tl.minimum(t + 1, T - 1)'}")
+            self.line(f"later = {self.next_step}")
         for tile in moving:
             self.line(f"next_{tile.name} = {self.load(tile, 'later')}")
         for tile in tiles:
@@ -113,6 +121,29 @@ class Writer:
             for sizes in sorted(self.spread)
         ]
         return "\n".join(self.lines)
+
+    def scouts(self) -> None:
+        """A thread for every sample, as many in each warp, to announce what is read of it: see `expect`."""
+        each = -(-self.rows * WARP // self.threads)
+        self.line(f"thread = tl.arange(0, {self.threads})")
+        self.line(f"sample = thread // {WARP} * {each} + thread % {WARP}")
+        self.line(f"scouts = (thread % {WARP} < {each}) & (sample < {self.rows})")
+        self.line(f"scout = seed * B + tl.minimum(tl.program_id(0) * {self.rows} + sample, B - 1)")
+
+    def expect(self, tiles: list[Tile]) -> None:
+        """What a block of samples reads a step later is announced; what a sample has at a time lies in one piece.
+
+        Memory takes as long as half a step, and what there is to read on the way back does not fit into registers.
+        """
+        loads = [tile.detail[0] for tile in tiles if tile.op == "load" and not tile.steady]
+        sources = {source.name: source for source in loads if source.rows and math.prod(source.shape) % 4 == 0}
+        if not self.plan.announce or not sources:
+            return
+        self.line(f"soon = {self.next_step}")
+        for source in sources.values():
+            numel = math.prod(source.shape)
+            place = f"{source.name} + {self.moment(source, 'scout', 'soon')} * {numel}"
+            self.line(f"expect({place}, scouts, {4 * numel}, bulk)")
 
     def write(self, tile: Tile | None = None) -> None:
         """Whatever is written of a tile, as soon as it is there; without one, all that was not written yet."""
@@ -248,19 +279,21 @@ class Writer:
                 if axis.size != axis.pad:
                     inside.append(f"({self.along(axis, axes)} < {axis.size})")
         if source.rows:
-            base = "row"
-            if source.time and source.every > 1:
-                base = f"(row * (T // {source.every}) + ({time}) // {source.every})"
-            elif source.time:
-                length = f"(T + {source.extra})" if source.extra else "T"
-                shift = f" + {source.shift}" if source.shift else ""
-                base = f"(row * {length} + {time}{shift})"
-            text = f"{base} * {numel}"
+            text = f"{self.moment(source, 'row', time)} * {numel}"
             if self.rows > 1:
                 text = f"({text})[{', '.join([':'] + ['None'] * (len(axes) - 1))}]" if len(axes) > 1 else f"({text})"
         else:
             text = f"seed * {numel}"
         return " + ".join([source.name, text, *terms]), inside
+
+    def moment(self, source: Source, row: str, time: str) -> str:
+        """The number of what a sample has at a time."""
+        if not source.time:
+            return row
+        if source.every > 1:
+            return f"({row} * (T // {source.every}) + ({time}) // {source.every})"
+        length = f"(T + {source.extra})" if source.extra else "T"
+        return f"({row} * {length} + {time}{f' + {source.shift}' if source.shift else ''})"
 
     def load(self, tile: Tile, time: str) -> str:
         source, index = tile.detail

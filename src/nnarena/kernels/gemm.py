@@ -13,6 +13,8 @@ S seeds, B batch, T steps.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -22,9 +24,39 @@ from nnarena.kernels.launch import launch
 from nnarena.kernels.maths import thirds
 from nnarena.kernels.parts import added_up
 
-PROGRAMS = 264  # two for each of the 132 processors of an H100, which has room for no more of them
-REGISTERS = 128  # of a thread, so that there is room for two
-DEPTH = 32  # rows that a program reads at a time
+PROCESSORS = 132  # of an H100
+
+
+class Tiling(NamedTuple):
+    """The part of the result that a program has, and how it is computed.
+
+    down, across   its height and width
+    depth          rows that are read at a time
+    warps          of 32 threads
+    together       so many programs share a processor, and wait for memory in turns; a thread may have `registers` then
+    """
+
+    down: int
+    across: int
+    depth: int
+    warps: int
+    together: int
+    registers: int | None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"DOWN": self.down, "ACROSS": self.across, "DEPTH": self.depth}
+
+
+def tiling(height: int, width: int) -> Tiling:
+    """What was fastest of some thirty, for a result of this height and width, the larger of the two in front."""
+    tall, wide = (-(-size // 64) % 2 == 0 for size in (height, width))  # whether 128 wastes no more than 64 does
+    if tall and wide:
+        return Tiling(128, 128, 64, warps=8, together=1, registers=None)
+    across = next(size for size in (16, 32, 64) if size >= min(width, 64))
+    if tall:
+        return Tiling(128, across, 32, warps=8, together=2, registers=128)
+    return Tiling(64, across, 32, warps=4, together=4, registers=128)
 
 
 def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
@@ -43,18 +75,17 @@ def _sums(left: Tensor, right: Tensor, precision: str, of_left: bool) -> tuple[T
     left, right = (_even(factor) for factor in ((right, left) if turned else (left, right)))
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
-    down = 128 if -(-height // 64) % 2 == 0 else 64  # what wastes nothing
-    across = next(size for size in (16, 32, 64) if size >= min(width, 64))
-    tiles = -(-height // down) * -(-width // across)
-    pieces = -(-batch * length // DEPTH)  # of so many rows, the next sample's where those of one end
-    parts, share = shares(pieces, most=min(PROGRAMS // (tiles * seeds), pieces // 4))
+    tiles = tiling(height, width)
+    count = -(-height // tiles.down) * -(-width // tiles.across)
+    pieces = -(-batch * length // tiles.depth)  # of so many rows, the next sample's where those of one end
+    parts, share = shares(pieces, most=min(PROCESSORS * tiles.together // (count * seeds), pieces // 4))
     summed = (width if turned else height) * of_left
     found = torch.empty(parts, seeds * (height * width + summed), device=left.device)  # all products, then all sums
     launch(
-        outer_products, (parts, tiles, seeds),
+        outer_products, (parts, count, seeds),
         left, right, found, batch, length, share, *_strides(left), *_strides(right), height, width,
-        of_left, turned, down, across, DEPTH, length < DEPTH, precision if left.is_cuda else "ieee",
-        like=left, num_warps=down // 16, num_stages=1, maxnreg=REGISTERS if down == 128 else None,
+        of_left, turned, length < tiles.depth, precision if left.is_cuda else "ieee",
+        like=left, num_warps=tiles.warps, num_stages=1, maxnreg=tiles.registers, **tiles.sizes,
     )  # fmt: skip
     products, sums = added_up(found).split([seeds * height * width, seeds * summed])
     return products.view(seeds, *((width, height) if turned else (height, width))), sums.view(seeds, summed)
@@ -82,8 +113,8 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
 def outer_products(
     left, right, found, batch, length, share,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row, height, width,
-    SUMMED: tl.constexpr, TURNED: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
-    SHORT: tl.constexpr, precision: tl.constexpr,
+    SUMMED: tl.constexpr, TURNED: tl.constexpr, SHORT: tl.constexpr, precision: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)

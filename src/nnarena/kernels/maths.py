@@ -202,6 +202,25 @@ def put(pointer, value, mask, like, direct: tl.constexpr):
 
 
 @triton.jit
+def expect(pointer, there, size: tl.constexpr, bulk: tl.constexpr):
+    """Have so many bytes brought near, from where they will soon be read: memory takes as long as half a step."""
+    if bulk:
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred there;
+            setp.ne.b32 there, $2, 0;
+            @there cp.async.bulk.prefetch.L2.global [$1], $3;
+            mov.b32 $0, 0;
+            }""",
+            "=r,l,r,r",
+            [pointer.to(tl.int64, bitcast=True), there.to(tl.int32), size],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+@triton.jit
 def spread(ROWS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr):
     """A tile that is spread over the threads as a product of matrices is."""
     a, b = tl.zeros((ROWS * INNER, 16), tl.bfloat16), tl.zeros((16, WIDTH), tl.bfloat16)

@@ -34,6 +34,7 @@ PLENTY = 1_024  # from which on it pays to have twice as many of those in a bloc
 VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
 WIDE = 128  # numbers of a state, from which on the threads of a warp have enough of them to sum on their own
 FILLED = 32  # numbers of a state that fill a warp
+NARROW = 32  # columns that a piece has at least, beside others, in a block of samples
 EACH = 256  # and so many that keep it busy
 
 
@@ -48,10 +49,14 @@ class Plan:
     most       what is wider is cut into pieces
     again      whether constants are read at every step instead of being held; not those the matrix units multiply by
     matrices   whether a sample is a matrix that meets weights
+    alike      whether a block of samples is cut into pieces of one width, so that every warp has columns of its own;
+               else most pieces are wider, and several warps compute the last: more of them wait less
+    announce   whether a block says a step ahead what it will read: where there are no more programs than processors, no
+               other works while one waits for memory
     alone      whether threads sum on their own first, with one sample a program, as those of a single warp do anyway;
                else the threads of a warp share every sum
 
-    More numbers are at hand at once on the way back, which may have other `warps` and `singles`.
+    More numbers are at hand at once on the way back, which may have other `warps` and `singles`, and is not `alike`.
     """
 
     rows: int = 16
@@ -63,28 +68,29 @@ class Plan:
     most: int = 128
     again: bool = False
     matrices: bool = False
+    alike: bool = True
+    announce: bool = False
     alone: bool = False
     warps_back: int = 0  # as forward
     singles_back: int = 0  # as forward
 
     def way_back(self) -> Plan:
-        return replace(self, warps=self.warps_back or self.warps, singles=self.singles_back or self.singles)
+        warps, singles = self.warps_back or self.warps, self.singles_back or self.singles
+        return replace(self, warps=warps, singles=singles, alike=False)
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
 
-        With one sample a program 80 is 64 + 16. In a block of samples it is 3 · 32: there all products must have the
-        same width, or Triton lets every warp compute all of them.
+        80 is 64 + 16. In a block of samples it is 3 · 32 if all are to be `alike`. There a piece takes 32 at least, or
+        Triton would let every warp compute everything.
         """
         if size <= self.singles:
             return [*range(size + 1)]
         if power_of_two(size) <= max(64, size * 5 // 4) and size <= self.most:
             return [0, size]
         if self.rows > 1:
-            piece = next(
-                p for p in (128, 64, 32, 16) if p <= self.most and (-(-size // p) * p <= size * 5 // 4 or p == 16)
-            )
-            return [*range(0, size, piece), size]
+            widths = [p for p in (128, 64, 32, 16) if p <= self.most and -(-size // p) * p <= size * 5 // 4] or [16]
+            return [*range(0, size, widths[0] if self.alike else max(widths[0], 64)), size]
         bounds = [0]
         while (left := size - bounds[-1]) > 0:
             piece = min(self.most, power_of_two(left + 1) // 2)
@@ -117,10 +123,10 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet else 1
     if meet:
         if heavy:  # few warps seldom wait for each other, and all read the same weights
-            back = 4 if sequences >= MANY else 8
+            back = 1 if sequences >= MANY else 8
             return Plan(rows=1, warps=1, warps_back=back, precision=precision, save=16, held=0, most=32, again=True)
     elif sequences >= MANY and heavy:
-        return Plan(rows=16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64)
+        return Plan(16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64, announce=True)
     elif sequences >= VERY_MANY:
         return Plan(rows=16, warps=1 if weights < TINY else 4, precision=precision, most=64)
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
@@ -147,11 +153,13 @@ def _rows_that_meet_weights(node: Node, traced: Traced) -> int:
     return shape_of(left)[0] if right in traced.constants and shape_of(left)[0] > 1 else 0
 
 
-def warps_for(tiles: Iterable[Tile], rows: int, most: int) -> int:
-    """So many warps that each has columns of its own in every product; else they compute the same twice."""
+def warps_for(tiles: Iterable[Tile], plan: Plan) -> int:
+    """So many warps that each has columns of its own in every product, or in the widest; else they compute the same."""
     rooms = [
         padded(tile.detail[0]) // 16 * padded(tile.detail[2]) // 8
         for tile in tiles
         if tile.op == "dot" and not tile.steady
     ]
-    return max(min(4, most), min(most, *rooms)) if rooms and rows > 1 else most
+    if plan.rows == 1 or not rooms:
+        return plan.warps
+    return max(min(4, plan.warps), min(plan.warps, (min if plan.alike else max)(rooms)))

@@ -95,10 +95,10 @@ class Kernels:
         if device not in self.fits:
             with torch.cuda.device(device):
                 limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-                self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature))
+                self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature, brings_near(device)))
         return self.fits[device]
 
-    def _compiled_sizes(self, signature: Signature) -> Iterator[int]:
+    def _compiled_sizes(self, signature: Signature, bulk: bool) -> Iterator[int]:
         """Compile every kernel; the shared memory that it takes, in bytes."""
         types = {f"c{place}": _number_type(dtype) for place, (_, dtype) in enumerate(signature.constants)}
         compiled = self.compiled
@@ -106,10 +106,10 @@ class Kernels:
             kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
             arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
             options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1), **OPTIONS}
-            made = kernel.warmup(*arguments, 1, 1, self.plan.precision, True, **options)
+            made = kernel.warmup(*arguments, 1, 1, self.plan.precision, True, bulk, **options)
             self.direct[text.source] = is_direct(made.asm["ttgir"])
             if not self.direct[text.source]:
-                made = kernel.warmup(*arguments, 1, 1, self.plan.precision, False, **options)
+                made = kernel.warmup(*arguments, 1, 1, self.plan.precision, False, bulk, **options)
             yield made.metadata.shared
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
@@ -218,9 +218,17 @@ class Kernels:
         seeds, batch, steps = self._sizes(memory)
         kernel = load_kernel(text.source, name)
         grid = (-(-batch // self.plan.rows), seeds)
-        # the interpreter is for tests, and knows one precision
-        how = (self.plan.precision, self.direct[text.source]) if memory["u0"].is_cuda else ("ieee", False)
-        launch(kernel, grid, *arguments, steps, batch, *how, like=memory["u0"], num_warps=text.warps, num_stages=1)
+        like = memory["u0"]
+        how = ("ieee", False, False)  # the interpreter is for tests, and knows one precision
+        if like.is_cuda:
+            how = (self.plan.precision, self.direct[text.source], brings_near(like.device))
+        launch(kernel, grid, *arguments, steps, batch, *how, like=like, num_warps=text.warps, num_stages=1)
+
+
+@functools.cache
+def brings_near(device: torch.device) -> bool:
+    """Whether one instruction of the chip fetches a range of memory that will be read: since the H100."""
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def is_direct(code: str) -> bool:
