@@ -23,7 +23,7 @@ imports: .venv/.installed-dev
 	$(BIN)/lint-imports
 
 tests: .venv/.installed-dev browser
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto
 
 # What needs real data files (NNARENA_DATA), a GPU, or more than a minute.
 data-tests: .venv/.installed-dev

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
@@ -58,6 +59,17 @@ CELLS = {
         3, 2, rows=4, columns=5, d_model=16, nhead=2, dim_feedforward=18, **more
     ),
 }
+
+
+class Last(nn.Module):
+    """A layer of which the last output counts: asked for it alone, or picked out of all (`whole`)."""
+
+    def __init__(self, layer, whole=False):
+        super().__init__()
+        self.layer, self.whole = layer, whole
+
+    def forward(self, *given):
+        return (self.layer(*given)[0][:, -1] if self.whole else self.layer.final(*given)), ()
 
 
 def make(name, seed=0, cells=CELLS):

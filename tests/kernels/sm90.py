@@ -152,7 +152,7 @@ def measure(job: Job) -> dict[str, Any]:
 
 def _type(name: str, loop: runtime.Loop) -> str:
     """The type of an argument, in Triton's words."""
-    if name in ("T", "B"):
+    if name in ("T", "B", "E"):
         return "i32"
     constant = re.fullmatch(r"c(\d+)t?", name)
     dtype = loop.signature.constants[int(constant[1])][1] if constant else torch.float32

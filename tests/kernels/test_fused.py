@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_helpers import CELLS, STEPS, assert_near, inputs, make, reference, train
+from kernel_helpers import CELLS, STEPS, Last, assert_near, inputs, make, reference, train
 from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
@@ -73,6 +73,32 @@ def test_without_gradients_the_numbers_are_the_same(name):
         plain, also_last = layer(x, state, **more)
     for part, other in zip([plain, *pytree.tree_leaves(also_last)], [output, *pytree.tree_leaves(last)], strict=True):
         torch.testing.assert_close(part, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_last_output_may_be_all_that_is_wanted(name):
+    layer = make(name)
+    given = inputs(layer, 2)
+    (ours,), gradients = train(Last(layer), dict(Last(layer).named_parameters()), *given)
+    (exact,), slopes = reference(Last(layer, whole=True), *given)
+    tolerance = 2e-3 if name == "memory_cell" else 2e-5
+    assert_near(ours, exact, "output", tolerance)
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part, tolerance)
+
+
+def test_a_population_is_asked_for_its_last_outputs():
+    layers = [make("ct_rnn", seed) for seed in (0, 1)]
+    x = inputs(layers[0], 2)[0]
+    weights, _ = stack_module_state([Last(layer) for layer in layers])
+    found = torch.vmap(lambda weights: functional_call(Last(layers[0]), weights, (x,))[0])(weights)
+    gradients = torch.autograd.grad(found.sin().sum(), list(weights.values()))
+    for seed, layer in enumerate(layers):
+        last = layer(x)[0][:, -1]
+        torch.testing.assert_close(found[seed], last)
+        alone = torch.autograd.grad(last.sin().sum(), list(layer.parameters()))
+        for ours, wanted in zip(gradients, alone, strict=True):
+            torch.testing.assert_close(ours[seed], wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from kernel_helpers import CELLS, assert_near, inputs, make, reference, train
+from kernel_helpers import CELLS, Last, assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
@@ -60,6 +60,27 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
         floor = 0.02 * largest if slopes[part].norm() < 1e-9 else 0.1
         # the exponential itself, outside of the kernel, is float32 too
         assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else tolerance, floor)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_last_output_may_be_all_that_is_wanted(name, mapping):
+    layer = make(name, cells=PUBLISHED).cuda()
+    given = inputs(layer, batch=37, steps=9)
+    (ours,), gradients = train(Last(layer), dict(Last(layer).named_parameters()), *given)
+    (exact,), slopes = reference(Last(layer, whole=True), *given)
+    assert_near(ours, exact, "output", 2e-5)
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part, 5e-4 if part.endswith("triangle") else 2e-5)
+
+
+def test_memory_may_begin_anywhere(mapping):
+    layer = make("lstm 64", cells=PUBLISHED).cuda()
+    constants, x = layer.constants(), torch.randn(20, 5, 2, device="cuda")
+    u = layer.project(constants, x, None)
+    moved = torch.cat([u.new_zeros(1), u.flatten()])[1:].view_as(u)
+    state = layer.initial_state(20, x)
+    for one, other in zip(*(layer.drive(layer.step, constants, given, state)[1] for given in (u, moved)), strict=True):
+        assert torch.equal(one, other)
 
 
 class Divided(LSTM):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -18,7 +20,6 @@ if importlib.util.find_spec("triton") is None:
 
 from sm90 import FEW, JOBS, MANY, SOME, VERY_MANY, Job
 
-pytestmark = pytest.mark.xdist_group("sm90")  # one worker: the other would compile the same once more
 SCRIPT = Path(__file__).with_name("sm90.py")
 PROCESSES = 2
 LIMIT = 600  # seconds for everything: a bad kernel can take Triton minutes
@@ -68,7 +69,16 @@ STACK = {
 
 @pytest.fixture(scope="module")
 def measured():
-    """What every kernel takes, compiled by two processes side by side; Triton's cache makes it quick the next time."""
+    """What every kernel takes, compiled by two processes side by side; Triton's cache makes it quick the next time.
+
+    Of several workers one compiles while the others wait.
+    """
+    with (Path(tempfile.gettempdir()) / "nnarena-sm90.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return compile_all()
+
+
+def compile_all() -> dict[Job, dict]:
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in JOBS:
         jobs.put(job)

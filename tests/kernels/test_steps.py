@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from kernel_helpers import assert_near, inputs, make, reference, train
+from kernel_helpers import Last, assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 
 from nnarena.kernels import chunk, recurrence
@@ -58,6 +58,15 @@ def test_compiled_steps_give_what_autograd_gives(name, stepwise):
     exact, slopes = reference(layer, *given)
     for place, (ours, wanted) in enumerate(zip(results, exact, strict=True)):
         assert_near(ours, wanted, f"result {place}")
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part)
+
+
+def test_the_last_output_may_be_all_that_is_wanted(stepwise):
+    layer = make("ct_rnn")
+    given = inputs(layer)
+    _, gradients = train(Last(layer), dict(Last(layer).named_parameters()), *given)
+    _, slopes = reference(Last(layer, whole=True), *given)
     for part in slopes:
         assert_near(gradients[part], slopes[part], part)
 

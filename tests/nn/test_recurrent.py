@@ -128,6 +128,20 @@ def test_time_first_is_the_same_turned_round(layer):
         close(part, other)
 
 
+@pytest.mark.parametrize("backend", ["native", "eager"])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_last_output_alone_is_that_of_a_call(layer, batch_first, backend):
+    made = layer(F, H, batch_first=batch_first, backend=backend)
+    x = torch.randn(B, T, F) if batch_first else torch.randn(T, B, F)
+    last = made(x)[0].movedim(0 if batch_first else 1, 0)[:, -1]
+    torch.testing.assert_close(made.final(x), last)
+    seen = []
+    made.register_forward_hook(lambda module, given, output: seen.append(output[0].shape))
+    torch.testing.assert_close(made.final(x), last)
+    assert seen == [made(x)[0].shape] * 2, "who listens hears all steps"
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_gradients_are_the_slopes(layer):
     ours = make(layer, "eager")

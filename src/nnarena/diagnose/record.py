@@ -176,12 +176,14 @@ class Record:
         return (first.clone(), *output[1:]) if type(output) is tuple else first.clone()
 
     def _drive(
-        self, name: str, layer: Recurrent, step: Any, constants: Any, projected: Any, state: Any
+        self, name: str, layer: Recurrent, step: Any, constants: Any, projected: Any, state: Any, last: bool = False
     ) -> tuple[Tensor, Any]:
         taken = repeated(step, layer.repeats)
         if step is not type(layer).step:  # in an order of its own, as attention reads: no state to be taken apart
-            return eager(taken, constants, projected, state)
-        return self._hand_on(name, taken, constants, projected, state)
+            output, end = eager(taken, constants, projected, state)
+        else:
+            output, end = self._hand_on(name, taken, constants, projected, state)
+        return output[:, -1:] if last else output, end
 
     def _step_by_step(self, name: str, step: Any, x: Tensor, start: Any) -> tuple[Tensor, Any]:
         return self._hand_on(name, step, None, x, start)

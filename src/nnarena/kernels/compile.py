@@ -4,7 +4,7 @@ Memory, by name:
     c0 …       constants, c0t … transposed             u0 …       inputs of every step
     start0 …   the first state                         hist0 …    the state before every step, and after the last
     output     of every step                           saved0 …   what the way back needs and does not compute again
-    pull       the gradient of every output            end0 …     the last state, and on the way back its gradient
+    pull       gradients of outputs: of every E-th     end0 …     the last state, and on the way back its gradient
     du0 …      gradients of the inputs                 dstart0 …  of the first state
     dc0 …      of the constants, one part a program    left0 …, right0 …   factors of those that are products
     terms0 …   of those that are sums over rows
@@ -235,8 +235,7 @@ class Builder:
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
             leaves[node] = self._of_steps(f"hist{part}", self.signature.state[part], extra=1)
-        shared = {"every": self.signature.repeats, "last": True}
-        leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, **shared)
+        leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, every="E", last=True)
         reader = Reader(program, Saving(self, leaves), self.back.chop)
         kernel = Kernel("backward", program, self.back, backward=True)
         for part, carry in enumerate(carries):

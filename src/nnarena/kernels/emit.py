@@ -52,9 +52,9 @@ class Writer:
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join(
-            [*names, "T", "B", "precision: tl.constexpr", "direct: tl.constexpr", "bulk: tl.constexpr"]
+            [*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr", "bulk: tl.constexpr"]
         )
-        self.lines += ['@triton.jit(do_not_specialize=["T", "B"])', f"def {kernel.name}({signature}):"]
+        self.lines += ['@triton.jit(do_not_specialize=["T", "B", "E"])', f"def {kernel.name}({signature}):"]
         self.line("seed = tl.program_id(1).to(tl.int64)")
         if self.rows > 1:
             self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
@@ -290,7 +290,7 @@ class Writer:
         """The number of what a sample has at a time."""
         if not source.time:
             return row
-        if source.every > 1:
+        if source.every != 1:
             return f"({row} * (T // {source.every}) + ({time}) // {source.every})"
         length = f"(T + {source.extra})" if source.extra else "T"
         return f"({row} * {length} + {time}{f' + {source.shift}' if source.shift else ''})"
@@ -298,6 +298,9 @@ class Writer:
     def load(self, tile: Tile, time: str) -> str:
         source, index = tile.detail
         pointer, inside = self.place(source, index, tile.axes, time)
+        if source.last:
+            everywhere = f" + tl.zeros({self.shape(tile.axes)}, tl.int32)" if tile.axes else ""
+            inside.append(f"(({time}) % {source.every}{everywhere} == {source.every} - 1)")
         if source.dead and self.rows > 1:
             inside.append(self.alive(tile.axes))
         kind = "0" if source.kind in ("int", "bool") else "0.0"
@@ -306,8 +309,6 @@ class Writer:
             text = f"fetch({pointer}, {there}, {like}, direct)"
         else:
             text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
-        if source.last and source.every > 1:
-            text += f" * (({time}) % {source.every} // {source.every - 1})"
         return f"{text} != 0" if source.kind == "bool" else text
 
     def like(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> str | None:

@@ -31,18 +31,24 @@ _loops: dict[Any, Any] = {}  # one cell and its sizes: its parts and its kernels
 
 
 def run(
-    step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto", repeats: int = 1
+    step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto", repeats: int = 1, last: bool = False
 ) -> tuple[Tensor, Any]:
-    """`step` over all inputs (B, T, …), several times each: the last outputs (B, T, …), and the last state."""
+    """`step` over all inputs (B, T, …), several times each: the last outputs (B, T, …), and the last state.
+
+    If only the `last` of all is wanted, (B, 1, …), the way back need not be told that the others have no gradient.
+    """
     like = pytree.tree_leaves(inputs)[0]
-    if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
-        return chunk.run(_known(step, repeats), constants, inputs, state)
-    if backend == "fused" or (backend == "auto" and can_fuse(like)):
+    compiled = backend == "compiled" or (backend == "auto" and chunk.worthwhile(like))
+    if not compiled and (backend == "fused" or (backend == "auto" and can_fuse(like))):
         try:
-            return fused(step, constants, inputs, state, repeats)
+            return fused(step, constants, inputs, state, repeats, last)
         except CannotCompile as reason:
             _tell(step, str(reason))
-    return eager(repeated(step, repeats), constants, inputs, state)
+    if compiled:
+        outputs, state = chunk.run(_known(step, repeats), constants, inputs, state)
+    else:
+        outputs, state = eager(repeated(step, repeats), constants, inputs, state)
+    return outputs[:, -1:] if last else outputs, state
 
 
 _known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once
@@ -80,7 +86,9 @@ def _tell(step: Step, reason: str) -> None:
     log.warning("The steps of %s run eagerly: %s", step.__qualname__, reason)
 
 
-def fused(step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1) -> tuple[Tensor, Any]:
+def fused(
+    step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False
+) -> tuple[Tensor, Any]:
     """The whole loop in one kernel, and the way back in another. CannotCompile where that cannot be.
 
     A kernel is as long as its step: where several are taken with one input, the kernel has one and takes it more often.
@@ -105,7 +113,7 @@ def fused(step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1)
     loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature))
     everything = [*tensors, *flat_inputs, *flat_state]
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
-    output, *rest = Forward.apply(loop, training, *(tensor.unsqueeze(0) for tensor in everything))
+    output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in everything))
     ends = [part.squeeze(0) for part in rest[: len(flat_state)]]
     return output.squeeze(0), pytree.tree_unflatten(ends, state_tree)
 

@@ -30,6 +30,8 @@ from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.steps import Steps
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, repeated, trace
 
+ALIGNED = 16  # bytes, of which memory that torch makes begins at a multiple
+
 
 class Loop:
     """The kernels of one cell, by the plan that suits the number of sequences.
@@ -106,10 +108,10 @@ class Kernels:
             kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
             arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
             options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1), **OPTIONS}
-            made = kernel.warmup(*arguments, 1, 1, self.plan.precision, True, bulk, **options)
+            made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, True, bulk, **options)
             self.direct[text.source] = is_direct(made.asm["ttgir"])
             if not self.direct[text.source]:
-                made = kernel.warmup(*arguments, 1, 1, self.plan.precision, False, bulk, **options)
+                made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, False, bulk, **options)
             yield made.metadata.shared
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
@@ -132,10 +134,10 @@ class Kernels:
     def backward(
         self, tensors: Sequence[Tensor], kept: Sequence[Tensor], pull: Tensor, ends: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        """The gradients of all tensors, None for those that have none."""
+        """The gradients of all tensors, None for those that have none; `pull` is of all outputs, or of the last."""
         compiled = self.compiled
         memory = self._memory(tensors, compiled.backward) | dict(zip(self.kept, kept, strict=True))
-        memory |= {"pull": pull.contiguous()} | {f"end{i}": end.contiguous() for i, end in enumerate(ends)}
+        memory |= {"pull": _whole(pull)} | {f"end{i}": _whole(end) for i, end in enumerate(ends)}
         self._launch(compiled.backward, "backward", memory)
         gradients: dict[str, Tensor] = {name: added_up(memory[name]) for name in memory if name.startswith("dc")}
 
@@ -188,8 +190,8 @@ class Kernels:
         constants, inputs, _ = self.counts
         memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants])}
         memory |= {f"{name}t": memory[name].mT.contiguous() for name in memory if f"{name}t" in text.arguments}
-        memory |= {f"u{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants : constants + inputs])}
-        return memory | {f"start{i}": tensor.contiguous() for i, tensor in enumerate(tensors[constants + inputs :])}
+        memory |= {f"u{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants : constants + inputs])}
+        return memory | {f"start{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants + inputs :])}
 
     def _allocate(self, memory: dict[str, Tensor], names: Sequence[str]) -> None:
         """What is not there yet."""
@@ -222,7 +224,10 @@ class Kernels:
         how = ("ieee", False, False)  # the interpreter is for tests, and knows one precision
         if like.is_cuda:
             how = (self.plan.precision, self.direct[text.source], brings_near(like.device))
-        launch(kernel, grid, *arguments, steps, batch, *how, like=like, num_warps=text.warps, num_stages=1)
+        share = (
+            steps // memory["pull"].shape[2] if "pull" in memory else 1
+        )  # of steps, the last of which has a gradient
+        launch(kernel, grid, *arguments, steps, batch, share, *how, like=like, num_warps=text.warps, num_stages=1)
 
 
 @functools.cache
@@ -251,6 +256,12 @@ def _has_pairs(layout: str) -> bool:
     return bool(re.match(r"nvidia_mma|linear<\{register = \[\[(0, )*1\]", layout))
 
 
+def _whole(tensor: Tensor) -> Tensor:
+    """In one piece of memory that begins where several numbers can be read at once; a part of another may not."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
+
+
 def _numbers(tensor: Tensor) -> Tensor:
     """Truth values and whole numbers in a type that kernels read."""
     return tensor.to(_number_type(tensor.dtype)).contiguous()
@@ -270,18 +281,19 @@ def _factor(memory: dict[str, Tensor], place: Place, size: int) -> Tensor:
 
 
 class Forward(torch.autograd.Function):
-    """(loop, training, tensors…) → output, last state…, and what the way back needs."""
+    """(loop, training, whether the last output is all, tensors…) → output, last state…, and what the way back needs."""
 
     @staticmethod
-    def forward(loop: Loop, training: bool, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(loop: Loop, training: bool, last: bool, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         kernels = loop.of(tensors)
         memory = kernels.forward(tensors, training)
         kept = [memory[name] for name in kernels.kept] if training else []
-        return (kernels.output(memory), *kernels.ends(memory), *kept)
+        output = kernels.output(memory)
+        return (output[:, :, -1:].clone() if last else output, *kernels.ends(memory), *kept)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.loop, training, *tensors = inputs
+        ctx.loop, training, _, *tensors = inputs
         state = ctx.loop.counts[2]
         kept = output[1 + state :]
         ctx.mark_non_differentiable(*kept)
@@ -299,13 +311,13 @@ class Forward(torch.autograd.Function):
         }
         pull, *ends = (zeros[shape] if part is None else part for part, shape in zip(pulls, ctx.shapes, strict=False))
         gradients = Backward.apply(ctx.loop, len(kept), *tensors, *kept, pull, *ends)
-        needed = ctx.needs_input_grad[2:]
-        return None, None, *(part if wanted else None for part, wanted in zip(gradients, needed, strict=True))
+        needed = ctx.needs_input_grad[3:]
+        return None, None, None, *(part if wanted else None for part, wanted in zip(gradients, needed, strict=True))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
-        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
-        return unfolded(info.batch_size, Forward.apply(loop, training, *parts))
+    def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, last: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
+        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[3:], tensors, strict=True)]
+        return unfolded(info.batch_size, Forward.apply(loop, training, last, *parts))
 
 
 class Backward(torch.autograd.Function):

@@ -56,10 +56,12 @@ class Steps:
     def backward(
         self, tensors: Sequence[Tensor], kept: Sequence[Tensor], pull: Tensor, ends: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        """The gradients of all tensors, None for those that have none."""
+        """The gradients of all tensors, None for those that have none; `pull` is of all outputs, or of the last."""
         constants, inputs, state = self._sorted(tensors)
         _, back = self._compiled(constants, inputs, state, True)
         history, (pulls,) = _by_step(kept), _by_step([pull])
+        if len(pulls) < len(inputs[0]):
+            pulls = torch.cat([pulls.new_zeros(len(inputs[0]) - 1, *pulls.shape[1:]), pulls])
         sums = [torch.zeros_like(constants[place]) for place in self._learned()]
         slopes: list[Tensors] = []
         before = [end.contiguous() for end in ends]

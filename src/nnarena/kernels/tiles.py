@@ -25,7 +25,8 @@ class Source:
     rows    whether every sample has its own
     time    whether every step has its own; memory then has room for T + `extra` steps, and `shift` places later than t
             is where it is read
-    every   how many steps share one; `last`: it is that of the last of them, and zero for the others
+    every   how many steps share one, or the name of the kernel's argument that says so
+    last    whether it is that of the last of these steps only, and zero for the others
     dead    whether it is zero for rows without a sample, which else hold the last sample once more
     """
 
@@ -35,7 +36,7 @@ class Source:
     time: bool
     shift: int = 0
     extra: int = 0
-    every: int = 1
+    every: int | str = 1
     last: bool = False
     kind: Kind = "float"
     dead: bool = False

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from nnarena.core.spec import TaskSpec
 from nnarena.nn.init import dense
+from nnarena.nn.recurrent import Recurrent
 
 
 class SequenceModel(nn.Module):
@@ -29,13 +30,10 @@ class SequenceModel(nn.Module):
         self.per_step = spec.per_step
 
     def forward(self, x: Tensor, timespans: Tensor | None = None) -> Tensor:
-        if timespans is None:
-            output = self.layer(x)[0]
-        elif getattr(self.layer, "continuous", False):
-            output = self.layer(x, timespans=timespans)[0]
-        else:
-            output = self.layer(torch.cat([x, timespans.unsqueeze(-1)], -1))[0]
-        return self.head(output if self.per_step else last_of(self.layer, output))
+        told = {} if timespans is None else {"timespans": timespans}
+        if told and not getattr(self.layer, "continuous", False):
+            x, told = torch.cat([x, told["timespans"].unsqueeze(-1)], -1), {}
+        return self.head(self.layer(x, **told)[0] if self.per_step else final_of(self.layer, x, **told))
 
 
 def width_of(layer: nn.Module) -> int:
@@ -43,6 +41,13 @@ def width_of(layer: nn.Module) -> int:
     if isinstance(layer, nn.RNNBase):
         return (layer.proj_size or layer.hidden_size) * (1 + layer.bidirectional)
     return getattr(layer, "output_size", None) or layer.hidden_size  # type: ignore[return-value]
+
+
+def final_of(layer: nn.Module, x: Tensor, **told: Tensor) -> Tensor:
+    """What a layer says after all steps of x, (B, …)."""
+    if isinstance(layer, Recurrent):
+        return layer.final(x, **told)
+    return last_of(layer, layer(x, **told)[0])
 
 
 def last_of(layer: nn.Module, output: Tensor) -> Tensor:

@@ -78,6 +78,19 @@ class Recurrent(nn.Module):
         output, state = done or self._loop(x, state, timespans)
         return (output if self.batch_first else output.transpose(0, 1)), state
 
+    def final(self, x: Tensor, state: State | None = None, timespans: Tensor | None = None) -> Tensor:
+        """The output of the last step alone, (B, …): that of a call, without the work that only the others need.
+
+        A layer with hooks is called, so that they see what they expect.
+        """
+        if type(self).forward is not Recurrent.forward or self._forward_hooks or self._forward_pre_hooks:
+            output = self(x, state, timespans)[0]
+            return output[:, -1] if self.batch_first else output[-1]
+        x, state, timespans = self.ready(x, state, timespans)
+        done = self.native(x, state) if self._takes_native(x) else None
+        output, _ = done or self._loop(x, state, timespans, last=True)
+        return output[:, -1]
+
     def ready(self, x: Tensor, state: State | None, timespans: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
         """What a call is given, found to fit: batch first, and with a state."""
         if x.dim() != 3 or x.shape[-1] != self.input_size:
@@ -98,15 +111,15 @@ class Recurrent(nn.Module):
         faster = recurrence.is_mapped() or chunk.worthwhile(x)
         return self.backend == "native" or (self.backend == "auto" and not faster)
 
-    def _loop(self, x: Tensor, state: State, timespans: Tensor | None) -> tuple[Tensor, State]:
+    def _loop(self, x: Tensor, state: State, timespans: Tensor | None, last: bool = False) -> tuple[Tensor, State]:
         constants = self.constants()
         projected = self.project(constants, x, timespans)
-        outputs, state = self.drive(self.step, constants, projected, state)
+        outputs, state = self.drive(self.step, constants, projected, state, last)
         return self.finish(constants, outputs), state
 
-    def drive(self, step: Any, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
-        """Any step over all inputs, by this layer's backend: outputs (B, T, …) and the last state."""
-        return recurrence.run(step, constants, projected, state, self.backend, self.repeats)
+    def drive(self, step: Any, constants: Any, projected: Any, state: Any, last: bool = False) -> tuple[Tensor, Any]:
+        """Any step over all inputs, by this layer's backend: outputs (B, T, …), or the last, and the last state."""
+        return recurrence.run(step, constants, projected, state, self.backend, self.repeats, last)
 
     def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
         name = type(self).__name__

@@ -43,7 +43,7 @@ class LSTMAttention(WideAttention):
         weighted = shares.unsqueeze(-1) * v.unsqueeze(2)  # (B, h, Q, K, D)
         # Every query of every sample is a sequence of its own: (B·Q, K, D).
         sequences = (part.flatten(0, 1) for part in weighted.unbind(1))
-        read = [reader(sequence)[0][:, -1] for reader, sequence in zip(self.readers, sequences, strict=True)]
+        read = [reader.final(sequence) for reader, sequence in zip(self.readers, sequences, strict=True)]
         return self.output(torch.cat(read, -1).unflatten(0, (len(x), -1)))
 
 
@@ -120,7 +120,7 @@ def read_pairs(reader: UnitaryRNN, queries: Tensor, values: Tensor) -> Tensor:
     state = reader.initial_state(asked.shape[0] * asked.shape[1], asked)
     if asked.is_cuda:  # one kernel for all steps reads them faster than it could add them up
         pairs = (asked.unsqueeze(2) + told.unsqueeze(1)).flatten(0, 1)
-        _, (re, _) = reader.drive(UnitaryRNN.step, reader.constants(), pairs, state)
+        _, (re, _) = reader.drive(UnitaryRNN.step, reader.constants(), pairs, state, last=True)
         return re.unflatten(0, asked.shape[:2])
     _, (re, _) = reader.drive(pair_step, (reader.constants(), asked), told, state)
     return re.unflatten(0, asked.shape[:2])
