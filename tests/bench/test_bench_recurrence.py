@@ -108,7 +108,7 @@ def test_a_gradient_that_is_no_number_is_wrong(monkeypatch):
 
 
 def test_what_raises_is_a_row_that_says_why(monkeypatch):
-    def broken(self, x, state, timespans):
+    def broken(self, *given, **more):
         raise RuntimeError("out of registers")
 
     monkeypatch.setattr(Recurrent, "_loop", broken)
