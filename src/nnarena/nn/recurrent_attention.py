@@ -43,7 +43,10 @@ class LSTMAttention(WideAttention):
         weighted = shares.unsqueeze(-1) * v.unsqueeze(2)  # (B, h, Q, K, D)
         # Every query of every sample is a sequence of its own: (B·Q, K, D).
         sequences = (part.flatten(0, 1) for part in weighted.unbind(1))
-        read = [reader.final(sequence) for reader, sequence in zip(self.readers, sequences, strict=True)]
+        read = [
+            reader.final(sequence)  # type: ignore[operator]
+            for reader, sequence in zip(self.readers, sequences, strict=True)
+        ]
         return self.output(torch.cat(read, -1).unflatten(0, (len(x), -1)))
 
 
