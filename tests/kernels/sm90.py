@@ -181,8 +181,7 @@ def others() -> dict[str, dict[str, int]]:
 
     from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
-    wide, middle, small = gemm.tiling(240, 80), gemm.tiling(256, 64), gemm.tiling(64, 64)
-    plain = {"SHORT": False, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
+    plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
@@ -194,15 +193,16 @@ def others() -> dict[str, dict[str, int]]:
         *(
             (
                 f"products, {tiles.down} × {tiles.across}{name}",
-                gemm.outer_products,
+                gemm.thin_products if tiles.across <= gemm.THIN else gemm.outer_products,
                 {**plain, **tiles.sizes, **more},
                 tiles,
             )
-            for tiles in (wide, middle, small)
+            for tiles in (gemm.tiling(*sizes) for sizes in ((240, 80), (256, 64), (64, 64), (192, 16), (240, 2)))
             for name, more in (
                 ("", {}),
                 (", and sums", sums),
                 (", turned and sums", turned),
+                (", by steps", {"BY_SAMPLE": False}),
                 (", tf32", {"precision": "tf32"}),
             )
         ),
@@ -273,11 +273,11 @@ def _of_images(side: int, bias: bool) -> dict[str, Any]:
 
 
 def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int, ...]]:
-    """Of what Triton knows to be a multiple of 16: addresses, and strides of most layers."""
+    """Of what Triton knows to be a multiple of 16: addresses, and sizes and strides of most layers."""
     for place, name in enumerate(names):
         if isinstance(types[name], tuple):
             yield from ((place, number) for number, kind in enumerate(types[name]) if kind.startswith("*"))
-        elif types[name].startswith("*") or name.startswith(("left_", "right_")):
+        elif types[name].startswith("*") or name.startswith(("left_", "right_")) or name in ("height", "width"):
             yield (place,)
 
 
@@ -296,6 +296,8 @@ def _type_of_other(name: str) -> str | tuple[str, ...]:
     whole = (
         "pieces",
         "length",
+        "own_blocks",
+        "own_places",
         "share",
         "many",
         "most",

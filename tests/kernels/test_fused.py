@@ -17,8 +17,8 @@ from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nnarena.kernels import plan, recurrence, runtime
-from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps, shares
+from nnarena.kernels import gemm, plan, recurrence, runtime
+from nnarena.kernels.gemm import divide, product_and_sum_over_steps, product_over_steps, shares
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.runtime import Loop
@@ -314,9 +314,17 @@ def test_a_second_derivative_is_refused():
         slope.sum().backward()
 
 
-@pytest.mark.parametrize("sizes", [(2, 6, 5, 1, 3, 4), (1, 9, 70, 3, 64, 80), (2, 40, 7, 2, 33, 130)])
+PRODUCTS = [
+    (2, 6, 5, 1, 3, 4), (1, 9, 70, 3, 64, 80), (2, 40, 7, 2, 33, 130), (1, 70, 9, 1, 20, 9),
+    (2, 1, 90, 1, 150, 2), (1, 35, 6, 1, 3, 40), (2, 3, 4, 2, 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
 @pytest.mark.parametrize("history", [False, True], ids=["alone", "with a step more"])
-def test_a_product_over_samples_and_steps(sizes, history):
+@pytest.mark.parametrize("processors", [1, 132])
+def test_a_product_over_samples_and_steps(sizes, history, processors, monkeypatch):
+    monkeypatch.setattr(gemm, "PROCESSORS", processors)
     S, B, T, rows, K, N = sizes
     left, right = torch.randn(S, B, T + history, rows, K)[:, :, :T], torch.randn(S, B, T, rows, N)
     wanted = torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double())
@@ -339,6 +347,14 @@ def test_parts_are_added_up(shape):
 def test_every_part_of_a_product_has_something_to_add_up(pieces, most):
     parts, share = shares(pieces, most)
     assert (parts - 1) * share < pieces <= parts * share and parts <= max(1, most)
+
+
+@given(st.integers(1, 700), st.integers(1, 700), st.sampled_from([16, 32]), st.integers(0, 600))
+def test_every_row_belongs_to_one_program(batch, length, depth, most):
+    work = divide(batch, length, depth, most)
+    blocks, places = (-(-batch // depth), length) if work.by_sample else (batch, -(-length // depth))
+    groups, parts = -(-blocks // work.blocks), -(-places // work.places)
+    assert groups * parts == work.programs <= max(1, most)
 
 
 def test_products_are_as_good_as_float32_unless_torch_is_told_otherwise():

@@ -56,14 +56,16 @@ STACK = {
     ("dnc", "inference", MANY): 68,
     ("dnc", "inference", FEW): 68,
     ("ct_rnn", "backward", MANY): 308,
+    ("lstm", "backward", MANY): 16,
     ("gru", "backward", MANY): 48,
-    ("ct_gru", "backward", MANY): 248,
+    ("gru", "forward", MANY): 16,
+    ("ct_gru", "backward", MANY): 48,
     ("ct_gru", "inference", MANY): 88,
     ("ode_lstm", "backward", MANY): 32,
     ("ode_lstm", "backward", FEW): 16,
     ("neural_circuit_policies", "backward", VERY_MANY): 216,
     ("ltc 9", "backward", VERY_MANY): 392,
-    ("unitary_rnn", "backward", MANY): 144,
+    ("unitary_rnn", "backward", MANY): 106,
 }
 
 
@@ -145,7 +147,7 @@ def test_kernels_that_belong_to_no_cell_spill_next_to_nothing():
     found = json.loads(said.stdout)
     assert {name.split(",")[0] for name in found} == OTHERS
     for name, usage in found.items():
-        assert usage["STACK"] <= (64 if name.startswith("products") else 0), name  # some of these share a processor
+        assert usage["STACK"] <= (144 if name.startswith("products") else 0), name  # some of these share a processor
 
 
 def test_kernels_are_the_same_in_every_process():

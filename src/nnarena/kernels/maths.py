@@ -134,19 +134,32 @@ def below(a, b):
 
 @triton.jit
 def thirds(x):
-    """Three numbers in bfloat16 whose sum is x."""
-    first = nearest(x)
-    rest = x - first.to(tl.float32)
-    second = nearest(rest)
-    return first, second, nearest(rest - second.to(tl.float32))
+    """Three numbers in bfloat16 whose sum is x: the nearest to it, to what is left, and to what is left then.
 
-
-@triton.jit
-def nearest(x) -> tl.tensor:
-    """The nearest numbers in bfloat16, two at a time: several times as fast as one by one."""
+    Two at a time, which the chip rounds in one instruction. A number in bfloat16 is the upper half of one in float32.
+    """
     return tl.inline_asm_elementwise(
-        "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [x], dtype=tl.bfloat16, is_pure=True, pack=2
-    )  # type: ignore[return-value]
+        """{
+        .reg .b32 low, high;
+        .reg .f32 a, b;
+        cvt.rn.bf16x2.f32 $0, $4, $3;
+        shl.b32 low, $0, 16;
+        and.b32 high, $0, 0xffff0000;
+        sub.f32 a, $3, low;
+        sub.f32 b, $4, high;
+        cvt.rn.bf16x2.f32 $1, b, a;
+        shl.b32 low, $1, 16;
+        and.b32 high, $1, 0xffff0000;
+        sub.f32 a, a, low;
+        sub.f32 b, b, high;
+        cvt.rn.bf16x2.f32 $2, b, a;
+        }""",
+        "=&r,=&r,=r,f,f",
+        [x],
+        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16),
+        is_pure=True,
+        pack=2,
+    )
 
 
 @triton.jit
