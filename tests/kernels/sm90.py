@@ -60,6 +60,7 @@ CELLS = {
     "lstm 8": ("recurrent_network_augmented_transformer", "encoder.0.attention.readers.0", "add"),
     "memory_cell": ("memory_cell", "layer", "cell"),
 }
+EVEN = ("left_", "right_", "height", "width")  # what is a multiple of 16 in most layers
 FEW, SOME, MANY, VERY_MANY = 1, 384, 2048, 12_800  # sequences
 HEAVY = (
     "memory_augmented_transformer",
@@ -182,6 +183,7 @@ def others() -> dict[str, dict[str, int]]:
     from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
     plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
+    column = {"right_row": 1, "width": 1, **gemm.tiling(138, 1).sizes}  # Triton has ones written into a kernel's text
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
@@ -205,6 +207,10 @@ def others() -> dict[str, dict[str, int]]:
                 (", by steps", {"BY_SAMPLE": False}),
                 (", tf32", {"precision": "tf32"}),
             )
+        ),
+        *(
+            (f"products, {by} of a column", gemm.thin_products, {**plain, **column, "BY_SAMPLE": by == "samples"}, 4)
+            for by in ("samples", "steps")
         ),
         ("parts", parts.add_up, {"HIGH": 512, "WIDE": 16}, 4),
         ("widen", dense.widen, {"N": 240, "F": 2, "BIASED": True, "DOWN": 32, "ACROSS": 128}, 4),
@@ -277,7 +283,7 @@ def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int,
     for place, name in enumerate(names):
         if isinstance(types[name], tuple):
             yield from ((place, number) for number, kind in enumerate(types[name]) if kind.startswith("*"))
-        elif types[name].startswith("*") or name.startswith(("left_", "right_")) or name in ("height", "width"):
+        elif types[name].startswith("*") or (types[name] == "i32" and name.startswith(EVEN)):
             yield (place,)
 
 

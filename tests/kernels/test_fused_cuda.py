@@ -187,7 +187,16 @@ def test_less_precision_is_there_for_those_who_ask_torch_for_it(monkeypatch):
 
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 128, 100, 1, 64, 256), (3, 37, 9, 4, 80, 130), (16, 128, 100, 2, 17, 39), (1, 1090, 3, 1, 64, 64)],
+    [
+        (1, 128, 100, 1, 64, 256),
+        (3, 37, 9, 4, 80, 130),
+        (16, 128, 100, 2, 17, 39),
+        (1, 1090, 3, 1, 64, 64),
+        (16, 1, 3000, 1, 240, 2),
+        (2, 100, 7, 1, 1, 70),
+        (1, 40, 9, 1, 1, 1),
+    ],
+    ids=str,
 )
 def test_a_product_over_samples_and_steps(sizes):
     S, B, T, rows, K, N = sizes

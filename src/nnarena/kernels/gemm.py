@@ -158,8 +158,8 @@ def outer_products(
     row = tl.arange(0, DEPTH)[:, None]
     left += seed * left_seed + down[None, :]
     right += seed * right_seed + along[None, :]
-    lefts = left_sample.to(tl.int64), left_row.to(tl.int64), (down < height)[None, :]
-    rights = right_sample.to(tl.int64), right_row.to(tl.int64), (along < width)[None, :]
+    lefts = left_sample, left_row, (down < height)[None, :]
+    rights = right_sample, right_row, (along < width)[None, :]
     total = tl.zeros((DOWN, ACROSS), tl.float32)
     wide: tl.constexpr = ACROSS if TURNED else DOWN
     few: tl.constexpr = DEPTH // 4 if wide == DOWN else DEPTH  # a thread has four rows of what is as wide as that
@@ -214,8 +214,8 @@ def thin_products(
     row = tl.arange(0, DEPTH)[None, :, None]
     left += seed * left_seed + down
     right += seed * right_seed + along
-    lefts = left_sample.to(tl.int64), left_row.to(tl.int64), down < height
-    rights = right_sample.to(tl.int64), right_row.to(tl.int64), along < width
+    lefts = left_sample, left_row, down < height
+    rights = right_sample, right_row, along < width
     total = tl.zeros((ACROSS, DEPTH, DOWN), tl.float32)
     sums = tl.zeros((ACROSS, DEPTH, 1) if TURNED else (1, DEPTH, DOWN), tl.float32)
     begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
@@ -256,11 +256,12 @@ def read(factor, distances, row, rows, block, place, BY_SAMPLE: tl.constexpr, DE
     """What a block has at a place. What is the same at all places comes first, so that it is computed once."""
     of_sample, of_row, inside = distances
     if BY_SAMPLE:
-        factor += (row + block * DEPTH) * of_sample
-        return tl.load(factor + place * of_row, mask=(row < rows) & inside, other=0.0)
+        factor += (row + block * DEPTH).to(tl.int64) * of_sample
+        return tl.load(factor + place.to(tl.int64) * of_row, mask=(row < rows) & inside, other=0.0)
     else:
-        factor += row * of_row + block * of_sample
-        return tl.load(factor + place * DEPTH * of_row, mask=(row < rows - place * DEPTH) & inside, other=0.0)
+        factor += row.to(tl.int64) * of_row + block.to(tl.int64) * of_sample
+        there = row < rows - place * DEPTH
+        return tl.load(factor + (place * DEPTH).to(tl.int64) * of_row, mask=there & inside, other=0.0)
 
 
 @triton.jit
