@@ -241,7 +241,8 @@ def thin_products(
 
 @triton.jit
 def share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE: tl.constexpr, DEPTH: tl.constexpr):
-    """Blocks and places of a program: from, to."""
+    """Blocks and places of a program: from, to; in 64 bits, because memory may be larger than 32 can count."""
+    number = number.to(tl.int64)
     if BY_SAMPLE:
         all_blocks, all_places = tl.cdiv(batch, DEPTH), length
     else:
@@ -256,12 +257,11 @@ def read(factor, distances, row, rows, block, place, BY_SAMPLE: tl.constexpr, DE
     """What a block has at a place. What is the same at all places comes first, so that it is computed once."""
     of_sample, of_row, inside = distances
     if BY_SAMPLE:
-        factor += (row + block * DEPTH).to(tl.int64) * of_sample
-        return tl.load(factor + place.to(tl.int64) * of_row, mask=(row < rows) & inside, other=0.0)
+        factor += (row + block * DEPTH) * of_sample
+        return tl.load(factor + place * of_row, mask=(row < rows) & inside, other=0.0)
     else:
-        factor += row.to(tl.int64) * of_row + block.to(tl.int64) * of_sample
-        there = row < rows - place * DEPTH
-        return tl.load(factor + (place * DEPTH).to(tl.int64) * of_row, mask=there & inside, other=0.0)
+        factor += row * of_row + block * of_sample
+        return tl.load(factor + place * DEPTH * of_row, mask=(row < rows - place * DEPTH) & inside, other=0.0)
 
 
 @triton.jit
