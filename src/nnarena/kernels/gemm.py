@@ -26,7 +26,7 @@ from nnarena.kernels.parts import added_up
 from nnarena.kernels.tiles import power_of_two
 
 PROCESSORS = 132  # of an H100
-THIN = 4  # numbers in a row: so few are multiplied one by one
+THIN, TALL = 4, 64  # so few numbers in a row are multiplied one by one, if there are so many to multiply them with
 
 
 class Tiling(NamedTuple):
@@ -52,7 +52,7 @@ class Tiling(NamedTuple):
 
 def tiling(height: int, width: int) -> Tiling:
     """What was fastest of some thirty, for a result of this height and width, the larger of the two in front."""
-    if width <= THIN:
+    if width <= THIN and height >= TALL:
         return Tiling(128, power_of_two(width), 8, warps=4, together=6, registers=None)
     tall, wide = (-(-size // 64) % 2 == 0 for size in (height, width))  # whether 128 wastes no more than 64 does
     if wide:
@@ -86,7 +86,7 @@ def _sums(left: Tensor, right: Tensor, precision: str, of_left: bool) -> tuple[T
     summed = (width if turned else height) * of_left
     found = torch.empty(work.programs, seeds * (height * width + summed), device=left.device)  # products, then sums
     launch(
-        thin_products if width <= THIN else outer_products, (work.programs, count, seeds),
+        thin_products if tiles.across <= THIN else outer_products, (work.programs, count, seeds),
         left, right, found, batch, length, work.blocks, work.places,
         *_strides(left), *_strides(right), height, width,
         of_left, turned, work.by_sample, precision if left.is_cuda else "ieee",
