@@ -39,9 +39,9 @@ def problem(length, dtype=torch.float64, batch=B):
     return (weight, 0.5), (x, dt), (zeros, zeros)
 
 
-def train(take, length, **options):
+def train(take, length, last=False, **options):
     constants, projected, state = problem(length, **options)
-    output, (h, c) = take(cell, constants, projected, state)
+    output, (h, c) = take(cell, constants, projected, state, last)
     (output.square().sum() + h.sin().sum() + 2 * c.sum()).backward()
     return output, h, c, constants[0].grad, projected[0].grad
 
@@ -54,6 +54,18 @@ def test_it_is_the_eager_loop_at_any_length(dtype, within):
         for ours, theirs in zip(train(run, length, dtype=dtype), train(chunk.loop, length, dtype=dtype), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
     assert list(chunk._tried.values()) == ["", ""]  # one compilation for each length that has a chunk
+
+
+@needs_compiler
+@pytest.mark.parametrize("take", [chunk.loop, functools.partial(chunk.run, size=3)], ids=["eager", "compiled"])
+def test_the_last_output_may_be_all_that_is_wanted(take):
+    def every(*given):
+        outputs, state = chunk.loop(*given[:-1])
+        return outputs[:, -1:], state
+
+    for ours, theirs in zip(train(take, 7, last=True), train(every, 7), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    assert len(chunk._tried) == (take is not chunk.loop)
 
 
 @needs_compiler

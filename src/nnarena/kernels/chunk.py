@@ -65,24 +65,29 @@ def under_transform() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None  # type: ignore[attr-defined]
 
 
-def loop(step: Step, constants: Any, projected: Any, state: Any) -> tuple[Tensor, Any]:
-    """One step after the other: outputs (B, T, …) and the last state. `projected` is (B, T, …), or several such."""
+def loop(step: Step, constants: Any, projected: Any, state: Any, last: bool = False) -> tuple[Tensor, Any]:
+    """One step after the other: outputs (B, T, …), or the `last` (B, 1, …), and the last state.
+
+    `projected` is (B, T, …), or several such.
+    """
     several = isinstance(projected, tuple)
     steps = zip(*(part.unbind(1) for part in projected), strict=True) if several else projected.unbind(1)
     outputs = []
     for u in steps:
         state, output = step(constants, u, state)
         outputs.append(output)
-    return torch.stack(outputs, 1), state
+    return torch.stack(outputs[-1:] if last else outputs, 1), state
 
 
-def run(step: Step, constants: Any, projected: Any, state: Any, size: int | None = None) -> tuple[Tensor, Any]:
+def run(
+    step: Step, constants: Any, projected: Any, state: Any, last: bool = False, size: int | None = None
+) -> tuple[Tensor, Any]:
     """What `loop` gives, with one compiled call for every `size` steps; what remains of them is taken one by one.
 
     Where compilation fails, or is known to gain nothing, one line in the log says so, and the loop is the eager one.
     """
     if not possible():
-        return loop(step, constants, projected, state)
+        return loop(step, constants, projected, state, last)
     several = isinstance(projected, tuple)
     parts = projected if several else (projected,)
     if size is None:
@@ -94,14 +99,14 @@ def run(step: Step, constants: Any, projected: Any, state: Any, size: int | None
     chunks = chunks if several else [chunk[0] for chunk in chunks]
     graded = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors((constants, projected, state)))
     own = pytree.tree_map(functools.partial(_own, graded=graded), state)
-    if not whole or _refusal(step, constants, chunks[0], own):
-        return loop(step, constants, projected, state)
+    if not whole or _refusal(step, constants, chunks[0], own, last):
+        return loop(step, constants, projected, state, last)
     outputs, state = [], own
     for place, chunk in enumerate(chunks):
         take = _compiled(step) if place < whole else loop
-        output, state = take(step, constants, chunk, pytree.tree_map(_contiguous, state))
+        output, state = take(step, constants, chunk, pytree.tree_map(_contiguous, state), last)
         outputs.append(output)
-    return torch.cat(outputs, 1), state
+    return outputs[-1] if last else torch.cat(outputs, 1), state
 
 
 def refusals() -> list[str]:
@@ -172,17 +177,17 @@ def _compiled(step: Step) -> Take:
     return torch.compile(loop, fullgraph=True, dynamic=False, options=options, **more)
 
 
-def _refusal(step: Step, constants: Any, chunk: Any, state: Any) -> str:
+def _refusal(step: Step, constants: Any, chunk: Any, state: Any, last: bool) -> str:
     """Compiles forward and backward for these shapes, once, on copies; says why not to use it, if there is a reason."""
     leaves, structure = pytree.tree_flatten((constants, chunk, state))
     shapes = tuple((t.shape, t.stride(), t.dtype, t.requires_grad) for t in _tensors(leaves))
-    key = (step, torch.is_grad_enabled(), shapes, _fixed(leaves))
+    key = (step, torch.is_grad_enabled(), shapes, _fixed(leaves), last)
     if key in _tried:
         return _tried[key]
 
     def train() -> None:
         copies = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in leaves]
-        ends = _tensors(_compiled(step)(step, *pytree.tree_unflatten(copies, structure)))
+        ends = _tensors(_compiled(step)(step, *pytree.tree_unflatten(copies, structure), last))
         ends = [end for end in ends if end.requires_grad]
         if ends:
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])

@@ -45,10 +45,8 @@ def run(
         except CannotCompile as reason:
             _tell(step, str(reason))
     if compiled:
-        outputs, state = chunk.run(_known(step, repeats), constants, inputs, state)
-    else:
-        outputs, state = eager(repeated(step, repeats), constants, inputs, state)
-    return outputs[:, -1:] if last else outputs, state
+        return chunk.run(_known(step, repeats), constants, inputs, state, last)
+    return eager(repeated(step, repeats), constants, inputs, state, last)
 
 
 _known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once
