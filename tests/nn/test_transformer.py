@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nnarena.nn import Transformer
-from nnarena.nn.transformer import sinusoids
+from nnarena.nn.transformer import SHORT, attend, sinusoids
 
 SIZES = [
     {"d_model": 4, "nhead": 1, "dim_feedforward": 3, "num_layers": 1},
@@ -95,6 +95,16 @@ def test_it_equals_the_slow_one_forward_and_every_gradient(sizes, timed):
     torch.testing.assert_close(x.grad, their_x.grad, rtol=1e-7, atol=1e-9)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=1e-7, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize(("places", "asked"), [(7, 7), (1, 9), (SHORT, SHORT), (SHORT + 1, 5), (3, SHORT + 1)])
+def test_attention_is_that_of_torch_at_any_length(places, asked):
+    q, k, v = (torch.randn(2, 3, n, 4, dtype=torch.float64, requires_grad=True) for n in (asked, places, places))
+    ours, theirs = attend(q, k, v), torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(ours, theirs)
+    pull = torch.randn_like(ours)
+    for one, other in zip(*(torch.autograd.grad(out, (q, k, v), pull) for out in (ours, theirs)), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_positions_are_the_formula():

@@ -22,6 +22,7 @@ from nnarena.kernels import recurrence
 from nnarena.nn.init import dense
 from nnarena.nn.norm import LayerNorm
 
+SHORT = 128  # places, up to which plain products are faster on a CPU
 Attention = Callable[[int, int], nn.Module]
 
 
@@ -136,10 +137,11 @@ class WideAttention(nn.Module):
 def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
     """Scaled dot-product attention, with dropout of the shares if asked for.
 
-    Plain products where a GPU's fast kernels cannot be mapped over a population, or would draw their own numbers.
+    Plain products where a GPU's fast kernels cannot be mapped over a population, or would draw their own numbers; and
+    on a CPU while all shares of a sample fit into its cache.
     """
-    if dropout:
-        shares = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    if dropout or (not q.is_cuda and 1 < q.shape[-2] <= SHORT and k.shape[-2] <= SHORT):
+        shares = (q / q.shape[-1] ** 0.5 @ k.mT).softmax(-1)
         return F.dropout(shares, dropout) @ v
     with sdpa_kernel(SDPBackend.MATH) if q.is_cuda and recurrence.is_mapped() else contextlib.nullcontext():
         return F.scaled_dot_product_attention(q, k, v)
