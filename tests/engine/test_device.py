@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,6 +77,37 @@ def test_memory_is_counted_from_the_reset():
         block.write(b"1" * len(block))
     assert low > 10_000_000
     assert peak_memory(device) >= low + 40_000_000
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_a_process_that_keeps_memory_uses_it_again_until_it_frees_all():
+    """In a process of its own, because there is no way back."""
+    code = """
+import resource
+from pathlib import Path
+import torch
+from nnarena.engine.device import free_memory, keep_memory
+
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(10_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def held():
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+torch.set_num_threads(1)
+before = pages()
+keep_memory()
+pages()
+after, full = pages(), held()
+free_memory(torch.device("cpu"))
+print(before, after, full - held())
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    before, after, freed = map(int, said.split())
+    assert before > 10 * after and freed > 30_000_000
 
 
 def test_a_result_says_what_made_it():

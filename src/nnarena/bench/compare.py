@@ -14,7 +14,7 @@ import torch
 from nnarena.bench import peers, recurrence
 from nnarena.bench.recurrence import REFERENCE, Row, paths, prepare_population
 from nnarena.bench.timing import LONG, Step, measure, reason, side_by_side
-from nnarena.engine.device import cores
+from nnarena.engine.device import cores, keep_memory
 
 # Load slows torch's LSTM more than most, because its threads wait for each other: beside a reference that much slower
 # than its best, anything looks fast. (In turns with others it takes up to 1.4 times its best on a machine at rest.)
@@ -187,8 +187,10 @@ def _check(*what: Any) -> Row:
     return _there[0].check(*what)
 
 
-def _prepare(*what: Any) -> str:
-    return _there[0].prepare(*what)
+def _prepare(name: str, *what: Any) -> str:
+    if name not in peers.PEERS:
+        keep_memory()  # as `nnarena run` does
+    return _there[0].prepare(name, *what)
 
 
 def _measure(calls: int) -> float:

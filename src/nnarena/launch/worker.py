@@ -39,13 +39,15 @@ def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
 
 def _work(request: dict[str, Any], say: Any) -> None:
     from nnarena.core.trial import trial_from_dict
-    from nnarena.engine.device import free_memory, pick_device
+    from nnarena.engine.device import free_memory, keep_memory, pick_device
     from nnarena.engine.members import DeviceLost
     from nnarena.engine.trial import run_population
     from nnarena.results.folder import TrialFolder
 
     try:
         trials, device = [], pick_device(request["device"])
+        if device.type == "cpu":
+            keep_memory()
         for asked in request["trials"]:
             trial = trial_from_dict(asked["trial"])
             if trial.id != asked["id"]:

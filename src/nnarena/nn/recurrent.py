@@ -37,6 +37,7 @@ class Recurrent(nn.Module):
 
     continuous = False  # whether `timespans` means something to the cell
     repeats = 1  # how often a step is taken with one input
+    prefers_native = False  # whether `native` is faster on a CPU than compiled steps
 
     def __init__(self, input_size: int, hidden_size: int, *, batch_first: bool = True, backend: str = "auto") -> None:
         super().__init__()
@@ -107,8 +108,8 @@ class Recurrent(nn.Module):
         return x, state, timespans
 
     def _takes_native(self, x: Tensor) -> bool:
-        """torch's kernels cannot be mapped over a population, and are slower than compiled chunks that are worth it."""
-        faster = recurrence.is_mapped() or chunk.worthwhile(x)
+        """torch's kernels cannot be mapped over a population, and most are slower than compiled chunks that pay."""
+        faster = recurrence.is_mapped() or (chunk.worthwhile(x) and not self.prefers_native)
         return self.backend == "native" or (self.backend == "auto" and not faster)
 
     def _loop(self, x: Tensor, state: State, timespans: Tensor | None, last: bool = False) -> tuple[Tensor, State]:
