@@ -10,7 +10,7 @@ import torch
 
 from nnarena.core.workload import expecting
 from nnarena.kernels import chunk
-from nnarena.nn import CTRNN, LSTM
+from nnarena.nn import CTRNN, GRU, LSTM
 
 B, F, H = 3, 2, 4
 needs_compiler = pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
@@ -86,6 +86,11 @@ def test_a_layer_takes_chunks_where_asked_or_where_the_run_is_long(monkeypatch):
     assert len(taken) == 1
     CTRNN(F, H, backend="compiled")(x)
     assert len(taken) == 2
+    with expecting(calls=chunk.REPAID):
+        LSTM(F, H)(x)  # torch's own loop is the fastest
+        assert len(taken) == 2
+        GRU(F, H)(x)
+        assert len(taken) == 3
 
 
 def test_what_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog, monkeypatch):

@@ -38,14 +38,13 @@ def run(
     If only the `last` of all is wanted, (B, 1, …), the way back need not be told that the others have no gradient.
     """
     like = pytree.tree_leaves(inputs)[0]
-    compiled = backend == "compiled" or (backend == "auto" and chunk.worthwhile(like))
-    if not compiled and (backend == "fused" or (backend == "auto" and can_fuse(like))):
+    if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
+        return chunk.run(_known(step, repeats), constants, inputs, state, last)
+    if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
             return fused(step, constants, inputs, state, repeats, last)
         except CannotCompile as reason:
             _tell(step, str(reason))
-    if compiled:
-        return chunk.run(_known(step, repeats), constants, inputs, state, last)
     return eager(repeated(step, repeats), constants, inputs, state, last)
 
 

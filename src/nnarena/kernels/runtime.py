@@ -224,10 +224,8 @@ class Kernels:
         how = ("ieee", False, False)  # the interpreter is for tests, and knows one precision
         if like.is_cuda:
             how = (self.plan.precision, self.direct[text.source], brings_near(like.device))
-        share = (
-            steps // memory["pull"].shape[2] if "pull" in memory else 1
-        )  # of steps, the last of which has a gradient
-        launch(kernel, grid, *arguments, steps, batch, share, *how, like=like, num_warps=text.warps, num_stages=1)
+        every = steps // memory["pull"].shape[2] if "pull" in memory else 1  # the last of so many has a gradient
+        launch(kernel, grid, *arguments, steps, batch, every, *how, like=like, num_warps=text.warps, num_stages=1)
 
 
 @functools.cache
