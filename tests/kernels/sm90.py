@@ -123,7 +123,7 @@ def measure(job: Job) -> dict[str, Any]:
     text = getattr(kernels.compiled, job.kernel)
     function = runtime.load_kernel(text.source, "backward" if job.kernel == "backward" else "forward")
     names = function.arg_names
-    how = {"precision": kernels.plan.precision, "direct": True, "bulk": True}
+    how = {"precision": kernels.plan.precision, "direct": True}
     types = {name: "constexpr" if name in how else _type(name, loop) for name in names}
     pointers = [place for place, name in enumerate(names) if types[name].startswith("*")]
     source = ASTSource(

@@ -103,7 +103,7 @@ class Builder:
         self.totals: list[Total] = []
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
         self.compared = compared(traced)
-        self.savable = worth_saving(self.on_the_way, plan) | self.compared
+        self.savable = {node: [node] for node in self.compared} | worth_saving(self.on_the_way, plan)
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
@@ -317,7 +317,7 @@ class Builder:
 
     def _saved_for_later(self, node: Node) -> Place:
         """A factor that the way forward computes in any case, and writes."""
-        name, shape = f"saved{len(self.saved)}", own_shape(node)
+        name, shape = f"saved{len({memory.name for memory in self.saved.values()})}", own_shape(node)
         self.saved[node] = self._of_steps(name, shape)
         self.written[unshaped(node)] = place = Place(name, rows=math.prod(shape[:-1]))
         return place
@@ -335,7 +335,7 @@ class Builder:
         for savable in self.savable if self.plan.matrices else ():
             memory = reader.leaves.get(savable) if same is unshaped(savable) else None
             if isinstance(memory, Source):
-                return Place(memory.name, rows=rows)
+                return Place(memory.name, memory.start, rows)
         return self.written.get(same)
 
 
@@ -348,9 +348,21 @@ class Saving(dict[Node, Source | Carry]):
 
     def get(self, node: Node, default: Any = None) -> Any:
         if node in self.builder.savable and node not in self:
-            memory = self.builder._of_steps(f"saved{len(self.builder.saved)}", own_shape(node))
-            self.builder.saved[node] = self[node] = memory
+            self.builder.saved[node] = self[node] = self._memory(node)
         return super().get(node, default)
+
+    def _memory(self, node: Node) -> Source:
+        """Memory of its own, or the place that it has beside others."""
+        builder, beside = self.builder, self.builder.savable[node]
+        sizes = {other: math.prod(own_shape(other)) for other in beside}
+        known = next((builder.saved[other].name for other in beside if other in builder.saved), None)
+        name = known or f"saved{len({memory.name for memory in builder.saved.values()})}"
+        if len(beside) == 1:
+            return builder._of_steps(name, own_shape(node))
+        start, width = sum(sizes[other] for other in beside[: beside.index(node)]), sum(sizes.values())
+        memory = builder._of_steps(name, own_shape(node), start=start, width=width)
+        builder.shapes[name] = (width,)
+        return memory
 
 
 def _program(plan: Plan) -> Program:

@@ -12,13 +12,16 @@ from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
 AHEAD = 32  # numbers that a thread loads for the next step: more would crowd out those of this one
+LEAST = 8  # numbers of a sample that are announced: of fewer, what is read at once has those of many steps
+KEPT = 96  # registers that a thread of a block has for weights, on the way forward
+CROWDED = 160  # what all weights would take, from which on there is no room for some
 
 HEADER = '''"""Made by nnarena.kernels; do not edit."""
 
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import added, agreed, begun, continued, expect, fetch, put, spread
+from nnarena.kernels.maths import added, agreed, begun, continued, expect, fetch, kept, put, spread
 from nnarena.kernels.maths import exp, inverse, sigmoid, tanh
 
 '''
@@ -38,6 +41,7 @@ class Writer:
         self.indent = 1
         self.written: set[int] = set()  # stores
         self.spread: set[tuple[int, ...]] = set()  # sizes of tiles that are read or written in twos
+        self.kept: set[Tile] = set()  # weights that stay in registers
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -49,11 +53,10 @@ class Writer:
         if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
         again = read_again(tiles) if self.plan.again else set()
+        self.kept = self.weights_to_keep(tiles)
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
-        signature = ", ".join(
-            [*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr", "bulk: tl.constexpr"]
-        )
+        signature = ", ".join([*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr"])
         self.lines += ['@triton.jit(do_not_specialize=["T", "B", "E"])', f"def {kernel.name}({signature}):"]
         self.line("seed = tl.program_id(1).to(tl.int64)")
         if self.rows > 1:
@@ -61,7 +64,8 @@ class Writer:
             self.line("live = wanted < B")
             self.line("row = seed * B + tl.minimum(wanted, B - 1)")
             if self.plan.announce:
-                self.scouts()
+                self.line(f"first = tl.program_id(0) * {self.rows}")
+                self.line(f"present = tl.minimum(B - first, {self.rows})")
         else:
             self.line("row = seed * B + tl.program_id(0)")
         for tile in tiles:
@@ -122,28 +126,40 @@ class Writer:
         ]
         return "\n".join(self.lines)
 
-    def scouts(self) -> None:
-        """A thread for every sample, as many in each warp, to announce what is read of it: see `expect`."""
-        each = -(-self.rows * WARP // self.threads)
-        self.line(f"thread = tl.arange(0, {self.threads})")
-        self.line(f"sample = thread // {WARP} * {each} + thread % {WARP}")
-        self.line(f"scouts = (thread % {WARP} < {each}) & (sample < {self.rows})")
-        self.line(f"scout = seed * B + tl.minimum(tl.program_id(0) * {self.rows} + sample, B - 1)")
+    def weights_to_keep(self, tiles: list[Tile]) -> set[Tile]:
+        """As many as there is room for: what every warp reads in every step takes longer than to multiply it.
+
+        A number is three of two bytes each. The way back needs its registers for other things.
+        """
+        if not self.plan.announce or self.kernel.backward or self.plan.precision != "bf16x6":
+            return set()
+        weights = dict.fromkeys(tile.args[1].tile for tile in tiles if tile.op == "dot" and not tile.steady)
+        sizes = {tile: padded(tile.axes) * 6 // (4 * self.threads) for tile in weights if tile.op == "load"}
+        room = KEPT if sum(sizes.values()) <= CROWDED else 0
+        found = set()
+        for tile, size in sizes.items():
+            if tile.steady and (room := room - size) >= 0:
+                found.add(tile)
+        return found
 
     def expect(self, tiles: list[Tile]) -> None:
-        """What a block of samples reads a step later is announced; what a sample has at a time lies in one piece.
+        """What a block of samples reads a step later is announced, from the first number to the last.
 
         Memory takes as long as half a step, and what there is to read on the way back does not fit into registers.
         """
-        loads = [tile.detail[0] for tile in tiles if tile.op == "load" and not tile.steady]
-        sources = {source.name: source for source in loads if source.rows and math.prod(source.shape) % 4 == 0}
-        if not self.plan.announce or not sources:
+        reads = [tile.detail for tile in tiles if tile.op == "load" and not tile.steady and tile.detail[0].rows]
+        if not self.plan.announce or not reads:
             return
         self.line(f"soon = {self.next_step}")
-        for source in sources.values():
-            numel = math.prod(source.shape)
-            place = f"{source.name} + {self.moment(source, 'scout', 'soon')} * {numel}"
-            self.line(f"expect({place}, scouts, {4 * numel}, bulk)")
+        for name in dict.fromkeys(source.name for source, _ in reads):
+            source = next(source for source, _ in reads if source.name == name)
+            bounds = [span(other, index) for other, index in reads if other.name == name]
+            begin, end = min(low for low, _ in bounds), max(high for _, high in bounds)
+            if end - begin < LEAST:
+                continue
+            place = f"{name} + {self.moment(source, '(seed * B + first)', 'soon')} * {source.numbers} + {begin}"
+            distance = f"{self.length(source)}, {source.numbers}"
+            self.line(f"expect({place}, {distance}, present, {end - begin}, {self.rows}, {self.threads}, precision)")
 
     def write(self, tile: Tile | None = None) -> None:
         """Whatever is written of a tile, as soon as it is there; without one, all that was not written yet."""
@@ -268,8 +284,8 @@ class Writer:
 
     def place(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> tuple[str, list[str]]:
         """A pointer for every element, and the conditions under which it is there."""
-        numel, terms, inside = math.prod(source.shape), [], []
-        stride = numel
+        terms, inside = [str(source.start)] * bool(source.start), []
+        stride = math.prod(source.shape)
         for part, size in zip(index, source.shape, strict=True):
             stride //= size
             if part.offset:
@@ -279,11 +295,11 @@ class Writer:
                 if axis.size != axis.pad:
                     inside.append(f"({self.along(axis, axes)} < {axis.size})")
         if source.rows:
-            text = f"{self.moment(source, 'row', time)} * {numel}"
+            text = f"{self.moment(source, 'row', time)} * {source.numbers}"
             if self.rows > 1:
                 text = f"({text})[{', '.join([':'] + ['None'] * (len(axes) - 1))}]" if len(axes) > 1 else f"({text})"
         else:
-            text = f"seed * {numel}"
+            text = f"seed * {source.numbers}"
         return " + ".join([source.name, text, *terms]), inside
 
     def moment(self, source: Source, row: str, time: str) -> str:
@@ -291,9 +307,14 @@ class Writer:
         if not source.time:
             return row
         if source.every != 1:
-            return f"({row} * (T // {source.every}) + ({time}) // {source.every})"
-        length = f"(T + {source.extra})" if source.extra else "T"
-        return f"({row} * {length} + {time}{f' + {source.shift}' if source.shift else ''})"
+            time = f"({time}) // {source.every}"
+        return f"({row} * {self.length(source)} + {time}{f' + {source.shift}' if source.shift else ''})"
+
+    def length(self, source: Source) -> str:
+        """How many of what every step has, or several steps share, a sample has."""
+        if source.every != 1:
+            return f"(T // {source.every})"
+        return f"(T + {source.extra})" if source.extra else "T"
 
     def load(self, tile: Tile, time: str) -> str:
         source, index = tile.detail
@@ -304,7 +325,10 @@ class Writer:
         if source.dead and self.rows > 1:
             inside.append(self.alive(tile.axes))
         kind = "0" if source.kind in ("int", "bool") else "0.0"
-        if like := self.like(source, index, tile.axes, time):
+        if tile in self.kept:
+            everywhere = f"tl.full({self.shape(tile.axes)}, 1, tl.int1)"
+            text = f"kept({pointer}, {' & '.join(inside) or everywhere}, precision)"
+        elif like := self.like(source, index, tile.axes, time):
             there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
             text = f"fetch({pointer}, {there}, {like}, direct)"
         else:
@@ -360,12 +384,20 @@ def in_twos(source: Source, index: Index) -> bool:
     """Whether what is read lies in pairs, each at an even place and whole."""
     if source.kind != "float":
         return False
-    stride, even = math.prod(source.shape), math.prod(source.shape) % 2 == 0
+    stride, even = math.prod(source.shape), source.numbers % 2 == 0 and source.start % 2 == 0
     for part, size in zip(index, source.shape, strict=True):
         stride //= size
         even &= part.offset * stride % 2 == 0
         even &= all(step * stride % 2 == 0 or (step * stride == 1 and axis.size % 2 == 0) for axis, step in part.terms)
     return even and any(step == 1 for _, step in index[-1].terms)
+
+
+def span(source: Source, index: Index) -> tuple[int, int]:
+    """The numbers of a sample that are read with an index: from, to."""
+    low, high, stride = source.start, source.start + 1, 1
+    for part, size in zip(reversed(index), reversed(source.shape), strict=True):
+        low, high, stride = low + part.low * stride, high + part.high * stride, stride * size
+    return low, high
 
 
 def number(value: float | bool) -> str:

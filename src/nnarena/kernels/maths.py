@@ -215,22 +215,62 @@ def put(pointer, value, mask, like, direct: tl.constexpr):
 
 
 @triton.jit
-def expect(pointer, there, size: tl.constexpr, bulk: tl.constexpr):
-    """Have so many bytes brought near, from where they will soon be read: memory takes as long as half a step."""
-    if bulk:
-        tl.inline_asm_elementwise(
+def kept(pointer, mask, precision: tl.constexpr):
+    """Weights that stay in registers, zero where there are none.
+
+    What Triton reads itself it keeps in shared memory, and has every warp read its part of it in every step. Of an
+    instruction it does not know it assumes nothing: its result is spread over the threads as the matrix units want it
+    before the loop, and stays where it is if it is used twice in a step.
+    """
+    if precision == "ieee":
+        return tl.load(pointer, mask=mask, other=0.0)
+    else:
+        return tl.inline_asm_elementwise(
             """{
             .reg .pred there;
             setp.ne.b32 there, $2, 0;
-            @there cp.async.bulk.prefetch.L2.global [$1], $3;
-            mov.b32 $0, 0;
+            mov.f32 $0, 0f00000000;
+            @there ld.global.f32 $0, [$1];
             }""",
-            "=r,l,r,r",
-            [pointer.to(tl.int64, bitcast=True), there.to(tl.int32), size],
-            dtype=tl.int32,
-            is_pure=False,
+            "=f,l,r",
+            [pointer.to(tl.int64, bitcast=True), mask.to(tl.int32)],
+            dtype=tl.float32,
+            is_pure=True,
             pack=1,
         )
+
+
+@triton.jit
+def expect(
+    pointer, length, WIDTH: tl.constexpr, present,
+    SIZE: tl.constexpr, ROWS: tl.constexpr, THREADS: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Have what a block of samples will soon read brought near: memory takes as long as half a step.
+
+    `SIZE` numbers of each of its `present` rows, which are `length` times `WIDTH` from each other. A thread asks for a
+    line of 128 bytes. (One instruction that asks for a whole row would have the threads of a warp wait for each other.)
+    """
+    if precision != "ieee":
+        lines: tl.constexpr = (SIZE + 31) // 32  # type: ignore[assignment]
+        for first in tl.static_range(0, ROWS * lines, THREADS):
+            number = first + tl.arange(0, THREADS)
+            row = number // lines
+            tl.inline_asm_elementwise(
+                """{
+                .reg .pred there;
+                setp.ne.b32 there, $2, 0;
+                @there prefetch.global.L2 [$1];
+                mov.b32 $0, 0;
+                }""",
+                "=r,l,r",
+                [
+                    (pointer + row.to(tl.int64) * length * WIDTH + number % lines * 32).to(tl.int64, bitcast=True),
+                    (row < present).to(tl.int32),
+                ],
+                dtype=tl.int32,
+                is_pure=False,
+                pack=1,
+            )
 
 
 @triton.jit

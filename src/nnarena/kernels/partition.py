@@ -24,24 +24,39 @@ from nnarena.kernels.views import VIEWS
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
-def worth_saving(forward: set[Node], plan: Plan) -> set[Node]:
-    """Products over at least so many numbers on the way forward, each with what is added to it and its relu.
+def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
+    """Products over at least so many numbers on the way forward, each with what is added to it and its relu; and what
+    is to be saved beside it: all that was made of one product is written side by side.
 
     Where a sample is a matrix, those with weights, which make many numbers of few; attention makes few of many.
     """
-    found = set()
+    found: dict[Node, list[Node]] = {}
     for node in forward:
         if name_of(node) not in (("mm", "addmm") if plan.matrices else ("mm", "addmm", "bmm")):
             continue
         if shape_of(node.args[-2])[-1] < plan.save or (shape_of(node)[0] != 1 and not plan.matrices):
             continue
-        several = shape_of(node)[0] > 1  # rows, which are given a shape of their own before they are used
-        while (user := _next(node, several)) in forward and name_of(user) in ("add", "relu"):
-            if math.prod(shape_of(user)) != math.prod(shape_of(node)):
-                break
-            node = user
-        found.add(node)
+        parts = _parts(node)
+        sums = [_with_addends(part, forward) for part in parts]
+        together = [_with_addends(node, forward)] if sums == parts else sums
+        found |= dict.fromkeys(together, together)
     return found
+
+
+def _parts(node: Node) -> list[Node]:
+    """What a node is used for if everybody needs another part of it, such as one of the gates that a product makes."""
+    users = list(node.users)
+    sizes = [math.prod(shape_of(user)) if name_of(user) in VIEWS else math.inf for user in users]
+    return users if len(users) > 1 and sum(sizes) == math.prod(shape_of(node)) else []
+
+
+def _with_addends(node: Node, forward: set[Node]) -> Node:
+    """What a node is after all has been added to it."""
+    while (user := _next(node)) in forward and name_of(user) in ("add", "relu"):
+        if math.prod(shape_of(user)) != math.prod(shape_of(node)):
+            break
+        node = user
+    return node
 
 
 def compared(traced: Traced) -> set[Node]:
@@ -66,13 +81,12 @@ def _source(node: Node) -> Node:
     return node
 
 
-def _next(node: Node, past_views: bool) -> Any:
+def _next(node: Node) -> Any:
     """The one node that needs this one, or that which needs what is a view of it."""
     users = list(node.users)
     if len(users) != 1:
         return None
-    is_view = past_views and name_of(users[0]) in ("view", "_unsafe_view")
-    return _next(users[0], True) if is_view else users[0]
+    return _next(users[0]) if name_of(users[0]) in ("view", "_unsafe_view") else users[0]
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,10 @@ class Kernels:
         if device not in self.fits:
             with torch.cuda.device(device):
                 limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-                self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature, brings_near(device)))
+                self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature))
         return self.fits[device]
 
-    def _compiled_sizes(self, signature: Signature, bulk: bool) -> Iterator[int]:
+    def _compiled_sizes(self, signature: Signature) -> Iterator[int]:
         """Compile every kernel; the shared memory that it takes, in bytes."""
         types = {f"c{place}": _number_type(dtype) for place, (_, dtype) in enumerate(signature.constants)}
         compiled = self.compiled
@@ -108,10 +108,10 @@ class Kernels:
             kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
             arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
             options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1), **OPTIONS}
-            made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, True, bulk, **options)
+            made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, True, **options)
             self.direct[text.source] = is_direct(made.asm["ttgir"])
             if not self.direct[text.source]:
-                made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, False, bulk, **options)
+                made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, False, **options)
             yield made.metadata.shared
 
     def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
@@ -221,17 +221,11 @@ class Kernels:
         kernel = load_kernel(text.source, name)
         grid = (-(-batch // self.plan.rows), seeds)
         like = memory["u0"]
-        how = ("ieee", False, False)  # the interpreter is for tests, and knows one precision
+        how = ("ieee", False)  # the interpreter is for tests, and knows one precision
         if like.is_cuda:
-            how = (self.plan.precision, self.direct[text.source], brings_near(like.device))
+            how = (self.plan.precision, self.direct[text.source])
         every = steps // memory["pull"].shape[2] if "pull" in memory else 1  # the last of so many has a gradient
         launch(kernel, grid, *arguments, steps, batch, every, *how, like=like, num_warps=text.warps, num_stages=1)
-
-
-@functools.cache
-def brings_near(device: torch.device) -> bool:
-    """Whether one instruction of the chip fetches a range of memory that will be read: since the H100."""
-    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def is_direct(code: str) -> bool:

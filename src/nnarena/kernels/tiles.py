@@ -22,6 +22,8 @@ class Source:
     """Numbers that lie in memory: a constant, an input, a saved value, or a gradient that comes in.
 
     shape   of one sample at one time
+    start   of it in a memory where it lies beside others, and
+    width   how many numbers they are together; alone, as many as it has
     rows    whether every sample has its own
     time    whether every step has its own; memory then has room for T + `extra` steps, and `shift` places later than t
             is where it is read
@@ -40,6 +42,13 @@ class Source:
     last: bool = False
     kind: Kind = "float"
     dead: bool = False
+    start: int = 0
+    width: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """From one sample, or one time, to the next."""
+        return self.width or math.prod(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
