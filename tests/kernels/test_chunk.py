@@ -69,6 +69,44 @@ def test_the_last_output_may_be_all_that_is_wanted(take):
 
 
 @needs_compiler
+def test_a_cell_is_compiled_once():
+    """Some of its constants are parameters, others are computed from them."""
+    layer = GRU(F, H, backend="compiled")
+    torch._dynamo.reset()
+    counts = torch._dynamo.utils.counters["stats"]
+    before = counts["unique_graphs"]
+    layer(torch.randn(B, 6, F))[0].sum().backward()
+    assert counts["unique_graphs"] == before + 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(F,), (F, F)], ids=["vector", "matrix"])
+def test_of_a_matrix_little_is_saved_for_the_way_back(shape, monkeypatch):
+    def memory(weight, u, state):
+        state = torch.tanh((state * u.view(-1, *(1 for _ in shape)) + 1).exp().sin() @ weight)
+        return state, state.flatten(1)
+
+    def train(take):
+        weight = torch.eye(F, dtype=torch.float64).requires_grad_()
+        packed = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x.numel()) or x, lambda x: x):
+            u = torch.linspace(-1, 1, 6 * B, dtype=torch.float64).view(B, 6, 1)
+            output, _ = take(memory, weight, u, torch.ones(B, *shape, dtype=torch.float64))
+        output.sum().backward()
+        return output, weight.grad, sum(packed)
+
+    run = functools.partial(chunk.run, size=3)
+    output, gradient, saved = train(run)
+    for ours, theirs in zip((output, gradient), train(chunk.loop), strict=False):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    monkeypatch.setattr(chunk, "SAVED", ())
+    monkeypatch.setattr(chunk, "_tried", {})
+    torch._dynamo.reset()
+    before = train(run)[2]
+    assert saved < before if len(shape) > 1 else saved == before
+
+
+@needs_compiler
 def test_a_layer_takes_chunks_where_asked_or_where_the_run_is_long(monkeypatch):
     layer, x = CTRNN(F, H, solver="euler", unfolds=1), torch.randn(B, 4, F)
     taken = []

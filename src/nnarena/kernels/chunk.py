@@ -16,10 +16,11 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -33,6 +34,13 @@ ATTENTION = "scaled_dot_product"  # in the name of operations that torch has ker
 # near zero too, and takes as long as the matrix product before it.
 FAST_TANH = "cpp.use_decompose_tanh"
 SHAPES = 16  # shapes of one cell that are compiled; what more there are run eagerly
+# What torch's compiler saves for the way back though it could compute it again. Where a state is a matrix, as in a
+# memory, that is as much as its products make: writing and reading it takes a quarter of a step or more.
+SAVED = (
+    "ban_recompute_used_far_apart",
+    "ban_recompute_long_fusible_chains",
+    "ban_recompute_materialized_backward",
+)
 
 Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
 Take = Callable[..., tuple[Tensor, Any]]
@@ -161,6 +169,18 @@ def _own(part: Any, graded: bool) -> Any:
     return part.requires_grad_() if graded and not part.requires_grad else part
 
 
+def _copy(leaf: Any) -> Any:
+    """The same numbers without their history. A parameter stays one: the compiler tells them from other tensors."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    copy = leaf.detach()
+    return (
+        nn.Parameter(copy, leaf.requires_grad)
+        if isinstance(leaf, nn.Parameter)
+        else copy.requires_grad_(leaf.requires_grad)
+    )
+
+
 def _contiguous(part: Any) -> Any:
     return part.contiguous() if isinstance(part, Tensor) else part
 
@@ -177,6 +197,15 @@ def _compiled(step: Step) -> Take:
     return torch.compile(loop, fullgraph=True, dynamic=False, options=options, **more)
 
 
+def _compiling(state: Any) -> AbstractContextManager[Any]:
+    """What holds while a cell with such a state is compiled; settings that this version of torch lacks are left out."""
+    from torch._functorch import config
+
+    settings: Any = config
+    wide = any(part.dim() > 2 for part in _tensors(state))
+    return settings.patch({name: False for name in SAVED if wide and hasattr(config, name)})
+
+
 def _refusal(step: Step, constants: Any, chunk: Any, state: Any, last: bool) -> str:
     """Compiles forward and backward for these shapes, once, on copies; says why not to use it, if there is a reason."""
     leaves, structure = pytree.tree_flatten((constants, chunk, state))
@@ -186,7 +215,7 @@ def _refusal(step: Step, constants: Any, chunk: Any, state: Any, last: bool) -> 
         return _tried[key]
 
     def train() -> None:
-        copies = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in leaves]
+        copies = [_copy(leaf) for leaf in leaves]
         ends = _tensors(_compiled(step)(step, *pytree.tree_unflatten(copies, structure), last))
         ends = [end for end in ends if end.requires_grad]
         if ends:
@@ -198,7 +227,8 @@ def _refusal(step: Step, constants: Any, chunk: Any, state: Any, last: bool) -> 
             # Measured: half again as slow. Not timed here, because the same run must give the same bits every time.
             raise RuntimeError("torch's own attention is faster")
         log.info("Compiling the steps of %s for this CPU; this takes up to a minute.", step.__qualname__)
-        train()
+        with _compiling(state):
+            train()
     except Exception as error:
         said = str(error).strip() or type(error).__name__
         _tried[key] = f"they could not be compiled ({said.splitlines()[0]})"

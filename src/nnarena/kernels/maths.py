@@ -252,7 +252,7 @@ def expect(
     """
     if precision != "ieee":
         lines: tl.constexpr = (SIZE + 31) // 32  # type: ignore[assignment]
-        for first in tl.static_range(0, ROWS * lines, THREADS):
+        for first in tl.static_range(0, ROWS * lines, THREADS):  # type: ignore[misc]
             number = first + tl.arange(0, THREADS)
             row = number // lines
             tl.inline_asm_elementwise(
