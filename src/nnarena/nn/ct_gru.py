@@ -86,22 +86,24 @@ class CTGRU(Recurrent):
         """(2 H M, …) → (2, M, H, …): a CPU sums over scales fastest where units are neighbours."""
         return gates.unflatten(0, (2, self.hidden_size, self.scales)).transpose(1, 2)
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the input says of the two scales, less ln τ_i, (B, T, 2, M, H), and of q, (B, T, H); and the decay,
-        (B, T, M, 1)."""
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the input says of the two scales, less ln τ_i, and of q, (B, T, 2 M H + H); and the decay, (B, T, M, 1).
+
+        As one product: its gradient is read once.
+        """
         W, _, _, bias, log_tau = constants
         log_tau, sizes = log_tau.unsqueeze(-1), [len(W) - self.hidden_size, self.hidden_size]
         (W_g, W_q), (b_g, b_q) = W.split(sizes), bias.split(sizes)
-        offset = self._scales_first(b_g) - log_tau
-        gates = linear(x, self._scales_first(W_g).flatten(0, 2), offset.flatten())
+        weight = torch.cat([self._scales_first(W_g).flatten(0, 2), W_q])
+        offset = torch.cat([(self._scales_first(b_g) - log_tau).flatten(), b_q])
         decay = (-spans_or_ones(x, timespans).unsqueeze(-1) / log_tau.exp()).exp()
-        return gates.unflatten(-1, offset.shape), linear(x, W_q, b_q), decay
+        return linear(x, weight, offset), decay
 
     @staticmethod
-    def step(constants: Constants, u: tuple[Tensor, Tensor, Tensor], traces: Tensor) -> tuple[Tensor, Tensor]:
+    def step(constants: Constants, u: tuple[Tensor, Tensor], traces: Tensor) -> tuple[Tensor, Tensor]:
         _, U, U_q, _, _ = constants
-        gates, q, decay = u
-        distance = gates + (traces.sum(-2) @ U).view_as(gates)
+        (gates, q), decay = u[0].split([U.shape[1], U_q.shape[1]], -1), u[1]
+        distance = (gates + traces.sum(-2) @ U).unflatten(-1, (2, *traces.shape[-2:]))
         read, store = (-distance.square()).softmax(-2).unbind(1)
         q = (q + (read * traces).sum(-2) @ U_q).tanh()
         traces = (traces + store * (q.unsqueeze(-2) - traces)) * decay
