@@ -52,7 +52,7 @@ STACK = {
     ("memory_augmented_transformer", "backward", FEW): 816,
     ("memory_augmented_transformer", "forward", FEW): 176,
     ("memory_augmented_transformer", "inference", FEW): 88,
-    ("dnc", "backward", MANY): 1738,
+    ("dnc", "backward", MANY): 1354,
     ("dnc", "inference", MANY): 68,
     ("dnc", "inference", FEW): 68,
     ("ct_rnn", "backward", MANY): 345,

@@ -63,11 +63,11 @@ class Writer:
             self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
             self.line("live = wanted < B")
             self.line("row = seed * B + tl.minimum(wanted, B - 1)")
-            if self.plan.announce:
-                self.line(f"first = tl.program_id(0) * {self.rows}")
-                self.line(f"present = tl.minimum(B - first, {self.rows})")
         else:
             self.line("row = seed * B + tl.program_id(0)")
+        if self.plan.announce:
+            self.line(f"first = tl.program_id(0) * {self.rows}")
+            self.line(f"present = tl.minimum(B - first, {self.rows})")
         for tile in tiles:
             if tile.steady and tile not in again:
                 self.compute(tile)
@@ -80,8 +80,9 @@ class Writer:
         for number, total in enumerate(kernel.sums):
             self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
         here = len(self.lines)
-        room = 0 if self.plan.announce and kernel.backward else AHEAD * self.threads
-        moving, placed = ahead(tiles, room, again)
+        announced = self.plan.announce and kernel.backward
+        late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and self.rows == 1}
+        moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late)
         for tile in moving:
             self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
         self.line("for step in range(T):")
@@ -131,7 +132,7 @@ class Writer:
 
         A number is three of two bytes each. The way back needs its registers for other things.
         """
-        if not self.plan.announce or self.kernel.backward or self.plan.precision != "bf16x6":
+        if self.rows == 1 or not self.plan.announce or self.kernel.backward or self.plan.precision != "bf16x6":
             return set()
         weights = dict.fromkeys(tile.args[1].tile for tile in tiles if tile.op == "dot" and not tile.steady)
         sizes = {tile: padded(tile.axes) * 6 // (4 * self.threads) for tile in weights if tile.op == "load"}
@@ -143,7 +144,7 @@ class Writer:
         return found
 
     def expect(self, tiles: list[Tile]) -> None:
-        """What a block of samples reads a step later is announced, from the first number to the last.
+        """What a program reads of its samples a step later is announced, from the first number to the last.
 
         Memory takes as long as half a step, and what there is to read on the way back does not fit into registers.
         """

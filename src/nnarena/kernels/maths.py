@@ -245,7 +245,7 @@ def expect(
     pointer, length, WIDTH: tl.constexpr, present,
     SIZE: tl.constexpr, ROWS: tl.constexpr, THREADS: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Have what a block of samples will soon read brought near: memory takes as long as half a step.
+    """Have what a program will soon read of its samples brought near: memory takes as long as half a step.
 
     `SIZE` numbers of each of its `present` rows, which are `length` times `WIDTH` from each other. A thread asks for a
     line of 128 bytes. (One instruction that asks for a whole row would have the threads of a warp wait for each other.)

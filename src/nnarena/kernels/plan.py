@@ -51,12 +51,14 @@ class Plan:
     matrices   whether a sample is a matrix that meets weights
     alike      whether a block of samples is cut into pieces of one width, so that every warp has columns of its own;
                else most pieces are wider, and several warps compute the last: more of them wait less
-    announce   whether a block says a step ahead what it will read: where there are no more programs than processors, no
-               other works while one waits for memory
+    announce   whether a program says a step ahead what it will read: where there are no more blocks than processors, no
+               other works while one waits for memory; and a sample's way back that reads more than its threads can
+               hold would only put it aside
     alone      whether threads sum on their own first, with one sample a program, as those of a single warp do anyway;
                else the threads of a warp share every sum
 
-    More numbers are at hand at once on the way back, which may have other `warps` and `singles`, and is not `alike`.
+    More numbers are at hand at once on the way back, which may have other `warps` and `singles`, may `announce` what
+    there is room for on the way forward, and is not `alike`.
     """
 
     rows: int = 16
@@ -73,10 +75,11 @@ class Plan:
     alone: bool = False
     warps_back: int = 0  # as forward
     singles_back: int = 0  # as forward
+    announce_back: bool = False  # as forward
 
     def way_back(self) -> Plan:
         warps, singles = self.warps_back or self.warps, self.singles_back or self.singles
-        return replace(self, warps=warps, singles=singles, alike=False)
+        return replace(self, warps=warps, singles=singles, announce=self.announce or self.announce_back, alike=False)
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -123,8 +126,9 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet else 1
     if meet:
         if heavy:  # few warps seldom wait for each other, and all read the same weights
-            back = 1 if sequences >= MANY else 8
-            return Plan(rows=1, warps=1, warps_back=back, precision=precision, save=16, held=0, most=32, again=True)
+            many = sequences >= MANY
+            made = Plan(rows=1, warps=1, precision=precision, save=16, held=0, most=32, again=True)
+            return replace(made, warps_back=1 if many else 8, announce_back=many)
     elif sequences >= MANY and heavy:
         return Plan(16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64, announce=True)
     elif sequences >= VERY_MANY:

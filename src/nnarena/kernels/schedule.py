@@ -106,7 +106,7 @@ def read_again(tiles: list[Tile]) -> set[Tile]:
 
 def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
     """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
-    numbers; the rest at the start of the step, or two products ahead. Constants that are read `again` are never far.
+    numbers; the rest at the start of the step, or two products ahead. What is read `again`, or late, is never far.
 
     Returns the loads of the first kind, and the others by the tile before whose turn they are issued.
     """
