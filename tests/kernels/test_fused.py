@@ -277,6 +277,18 @@ def test_products_of_the_input_alone_leave_the_loop(monkeypatch):
     assert [made for made in recurrence._loops.values() if made is None] == [None]
 
 
+def test_gates_are_saved_with_what_the_input_adds_to_them(monkeypatch):
+    """Of what a GRU reads, its way back needs the third that belongs to the proposal, and of its product all of it."""
+    monkeypatch.setattr(recurrence, "_loops", {})
+    layer = make("gru")
+    layer(inputs(layer)[0])
+    (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    units, compiled = layer.hidden_size, loop.at(1).compiled
+    reads = [line for line in compiled.backward.source.splitlines() if "load(u0 " in line]
+    assert reads and all(f"* {3 * units} + {2 * units} " in line for line in reads)
+    assert compiled.shapes["saved0"] == (3 * units,)
+
+
 def test_what_cannot_be_compiled_runs_eagerly_and_says_why(caplog, monkeypatch):
     monkeypatch.setattr(recurrence, "_loops", {})
     recurrence._tell.cache_clear()

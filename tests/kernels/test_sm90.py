@@ -139,6 +139,13 @@ def test_a_kernel_compiles_and_fits(job, measured):
     assert found["stack"] <= STACK.get(job, 0)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "ct_rnn", "ode_lstm"])
+def test_weights_stay_in_registers_on_the_way_forward(cell, measured):
+    """Those that every warp reads in every step lie in shared memory."""
+    forward, backward = (measured[Job(cell, kernel, MANY)]["shared"] for kernel in ("forward", "backward"))
+    assert forward < 0.6 * backward
+
+
 def test_what_is_known_to_spill_exists():
     assert set(STACK) <= set(JOBS)
 
