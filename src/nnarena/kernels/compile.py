@@ -317,10 +317,13 @@ class Builder:
 
     def _saved_for_later(self, node: Node) -> Place:
         """A factor that the way forward computes in any case, and writes."""
-        name, shape = f"saved{len({memory.name for memory in self.saved.values()})}", own_shape(node)
+        name, shape = self._name_for_saved(), own_shape(node)
         self.saved[node] = self._of_steps(name, shape)
         self.written[unshaped(node)] = place = Place(name, rows=math.prod(shape[:-1]))
         return place
+
+    def _name_for_saved(self) -> str:
+        return f"saved{len({memory.name for memory in self.saved.values()})}"
 
     def _where_it_lies(self, reader: Reader, node: Node) -> Place | None:
         """The memory that holds a node anyway; its numbers, in whatever shape."""
@@ -354,14 +357,13 @@ class Saving(dict[Node, Source | Carry]):
     def _memory(self, node: Node) -> Source:
         """Memory of its own, or the place that it has beside others."""
         builder, beside = self.builder, self.builder.savable[node]
-        sizes = {other: math.prod(own_shape(other)) for other in beside}
-        known = next((builder.saved[other].name for other in beside if other in builder.saved), None)
-        name = known or f"saved{len({memory.name for memory in builder.saved.values()})}"
         if len(beside) == 1:
-            return builder._of_steps(name, own_shape(node))
-        start, width = sum(sizes[other] for other in beside[: beside.index(node)]), sum(sizes.values())
-        memory = builder._of_steps(name, own_shape(node), start=start, width=width)
-        builder.shapes[name] = (width,)
+            return builder._of_steps(builder._name_for_saved(), own_shape(node))
+        known = [builder.saved[other].name for other in beside if other in builder.saved]
+        sizes = [math.prod(own_shape(other)) for other in beside]
+        place = {"start": sum(sizes[: beside.index(node)]), "width": sum(sizes)}
+        memory = builder._of_steps(known[0] if known else builder._name_for_saved(), own_shape(node), **place)
+        builder.shapes[memory.name] = (memory.width,)
         return memory
 
 

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.index import Axis, Index
 from nnarena.kernels.kernel import Kernel, Sum, arguments, axes_of, name_of, needed_tiles
-from nnarena.kernels.schedule import ahead, read_again, soon, together
+from nnarena.kernels.schedule import ahead, kept_weights, read_again, soon, together
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
 AHEAD = 32  # numbers that a thread loads for the next step: more would crowd out those of this one
 LEAST = 8  # numbers of a sample that are announced: of fewer, what is read at once has those of many steps
-KEPT = 96  # registers that a thread of a block has for weights, on the way forward
-CROWDED = 160  # what all weights would take, from which on there is no room for some
 
 HEADER = '''"""Made by nnarena.kernels; do not edit."""
 
@@ -53,7 +51,8 @@ class Writer:
         if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
         again = read_again(tiles) if self.plan.again else set()
-        self.kept = self.weights_to_keep(tiles)
+        if self.rows > 1 and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
+            self.kept = kept_weights(tiles, self.threads)
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join([*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr"])
@@ -126,22 +125,6 @@ class Writer:
             for sizes in sorted(self.spread)
         ]
         return "\n".join(self.lines)
-
-    def weights_to_keep(self, tiles: list[Tile]) -> set[Tile]:
-        """As many as there is room for: what every warp reads in every step takes longer than to multiply it.
-
-        A number is three of two bytes each. The way back needs its registers for other things.
-        """
-        if self.rows == 1 or not self.plan.announce or self.kernel.backward or self.plan.precision != "bf16x6":
-            return set()
-        weights = dict.fromkeys(tile.args[1].tile for tile in tiles if tile.op == "dot" and not tile.steady)
-        sizes = {tile: padded(tile.axes) * 6 // (4 * self.threads) for tile in weights if tile.op == "load"}
-        room = KEPT if sum(sizes.values()) <= CROWDED else 0
-        found = set()
-        for tile, size in sizes.items():
-            if tile.steady and (room := room - size) >= 0:
-                found.add(tile)
-        return found
 
     def expect(self, tiles: list[Tile]) -> None:
         """What a program reads of its samples a step later is announced, from the first number to the last.

@@ -38,7 +38,7 @@ def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
             continue
         parts = _parts(node)
         sums = [_with_addends(part, forward) for part in parts]
-        together = [_with_addends(node, forward)] if sums == parts else sums
+        together = [_with_addends(node, forward)] if sums == parts else [*dict.fromkeys(sums)]
         found |= dict.fromkeys(together, together)
     return found
 

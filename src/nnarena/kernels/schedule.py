@@ -7,6 +7,8 @@ from collections.abc import Container
 from nnarena.kernels.tiles import Ref, Tile, padded
 
 LEAD = 4  # tiles between the reading of a constant and its use
+KEPT = 96  # registers that a thread of a block has for weights, on the way forward
+CROWDED = 160  # that all weights would take, from which on there is no room even for some
 
 
 def together(tiles: list[Tile]) -> list[Tile]:
@@ -102,6 +104,18 @@ def read_again(tiles: list[Tile]) -> set[Tile]:
         if tile.steady or tile.op in ("dot", "dots"):
             found -= {arg.tile for arg in tile.args if isinstance(arg, Ref)}
     return found
+
+
+def kept_weights(tiles: list[Tile], threads: int) -> set[Tile]:
+    """Weights that stay in registers: as many as there is room for.
+
+    The others lie in shared memory, and every warp reads its part of them in every step, which takes longer than to
+    multiply by them. A number is three of two bytes each. The way back needs its registers for other things.
+    """
+    weights = dict.fromkeys(tile.args[1].tile for tile in tiles if tile.op == "dot" and not tile.steady)
+    sizes = {tile: padded(tile.axes) * 6 // (4 * threads) for tile in weights if tile.op == "load" and tile.steady}
+    room = KEPT if sum(sizes.values()) <= CROWDED else 0
+    return {tile for tile, size in sizes.items() if (room := room - size) >= 0}
 
 
 def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
