@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from nnarena.kernels.gemm import divide, product_and_sum_over_steps, product_ove
 from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.runtime import Loop
+from nnarena.kernels.schedule import ahead
+from nnarena.kernels.tiles import Ref, Tile
 from nnarena.kernels.trace import CannotCompile
 from nnarena.nn import DNC, MemoryAugmentedTransformer, Recurrent
 
@@ -287,6 +290,26 @@ def test_gates_are_saved_with_what_the_input_adds_to_them(monkeypatch):
     reads = [line for line in compiled.backward.source.splitlines() if "load(u0 " in line]
     assert reads and all(f"* {3 * units} + {2 * units} " in line for line in reads)
     assert compiled.shapes["saved0"] == (3 * units,)
+
+
+def test_what_is_computed_twice_from_the_same_is_computed_once():
+    """A norm's mean and its variance each ask for the sum of what is normed."""
+    source = compiled_loop(make("memory_transformer")).at(1).compiled.backward.source
+    numbers = [line.strip().partition(" = ") for line in source.splitlines() if re.match(r"\s+v\d+ = ", line)]
+    same: dict[str, str] = {}
+    for name, _, text in numbers:
+        text = re.sub(r"\bv\d+\b", lambda found: same.get(found[0], found[0]), text)
+        assert text not in same, f"{name} is what {same.get(text)} is: {text}"
+        same[text] = name
+
+
+def test_what_is_read_late_may_be_written_as_it_is():
+    """The gradient of an input that is an output as well: nothing is computed of what is read."""
+    axis = Axis(8)
+    written, used = Tile("load", (), (axis,)), Tile("load", (), (axis,))
+    twice = Tile("map", (Ref(used, (axis,)), 2.0), (axis,), "mul")
+    moving, placed = ahead([written, used, twice], room=0, again={written, used})
+    assert not moving and placed == {twice: [written, used]}
 
 
 def test_what_cannot_be_compiled_runs_eagerly_and_says_why(caplog, monkeypatch):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Gemm, Place, Text, Total, compile_step
+from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.parts import added_up
@@ -97,7 +98,8 @@ class Kernels:
         if device not in self.fits:
             with torch.cuda.device(device):
                 limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-                self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature))
+                with computed_in_place():
+                    self.fits[device] = all(size <= limit for size in self._compiled_sizes(signature))
         return self.fits[device]
 
     def _compiled_sizes(self, signature: Signature) -> Iterator[int]:
@@ -225,7 +227,8 @@ class Kernels:
         if like.is_cuda:
             how = (self.plan.precision, self.direct[text.source])
         every = steps // memory["pull"].shape[2] if "pull" in memory else 1  # the last of so many has a gradient
-        launch(kernel, grid, *arguments, steps, batch, every, *how, like=like, num_warps=text.warps, num_stages=1)
+        with computed_in_place():
+            launch(kernel, grid, *arguments, steps, batch, every, *how, like=like, num_warps=text.warps, num_stages=1)
 
 
 def is_direct(code: str) -> bool:

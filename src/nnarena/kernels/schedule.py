@@ -140,7 +140,7 @@ def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[li
         before = [place for place in products if place < first.get(tile, 0)]
         if len(before) >= 3:
             placed.setdefault(tiles[before[-2]], []).append(tile)
-        elif tile in again and first[tile] >= LEAD:
+        elif tile in again and first.get(tile, 0) >= LEAD:
             later = (other for other in tiles[first[tile] - LEAD :] if not other.steady and other.op != "load")
             placed.setdefault(next(later), []).append(tile)
         elif start is None or (tile not in again and (room := room - padded(tile.axes)) >= 0):

@@ -185,10 +185,20 @@ class Program:
         self.batch = Axis(rows)  # one row a sample; where there is only one, no tile has the axis
         self.order: dict[Axis, int] = {self.batch: -1}
         self.turned: dict[tuple[Tile, tuple[Axis, ...]], Tile] = {}
+        self.known: dict[tuple[Any, ...], tuple[Tile, tuple[Axis, ...]]] = {}
 
     def _make(self, tile: Tile) -> Ref:
         self.tiles.append(tile)
         return Ref(tile, tile.axes)
+
+    def _once(self, tile: Tile) -> Ref:
+        """A tile, or the one that is there already and has the same numbers, whatever its axes are called."""
+        key, axes = _pattern(tile)
+        if key not in self.known:
+            self.known[key] = tile, axes
+            return self._make(tile)
+        same, names = self.known[key]
+        return Ref(same, same.axes).renamed(dict(zip(names, axes, strict=True)))
 
     def _sorted(self, axes: Iterable[Axis]) -> tuple[Axis, ...]:
         """Each axis once, the oldest first: the same text comes out every time, whatever numbers objects have."""
@@ -234,7 +244,7 @@ class Program:
         if rule.keeps_zero and (zero_constants or name == "mul"):
             clean = frozenset(axis for axis in axes if all(axis in ref.clean for ref in refs))
         kind: Kind = rule.kind
-        return self._make(Tile("map", args, axes, name, all(ref.tile.steady for ref in refs), clean, kind))
+        return self._once(Tile("map", args, axes, name, all(ref.tile.steady for ref in refs), clean, kind))
 
     def _joined(self, name: str, args: tuple[Value, ...]) -> Value | None:
         """Two products that are added up are summed once: Σ a + Σ b = Σ (a + b), and −Σ a x = Σ (−a) x.
@@ -283,7 +293,7 @@ class Program:
             return value
         left = tuple(axis for axis in value.axes if axis not in gone)
         clean = frozenset(axis for axis in left if axis in value.clean) if op == "sum" else frozenset()
-        return self._make(Tile(op, (value,), left, gone, value.tile.steady, clean))
+        return self._once(Tile(op, (value,), left, gone, value.tile.steady, clean))
 
     def product(self, left: Value, right: Value, inner: tuple[Axis, ...]) -> Value:
         """Σ over the inner axes of left · right, on the matrix units where the sizes allow."""
@@ -387,6 +397,18 @@ class Program:
         """One where an integer tile has the number start + axis, else zero."""
         axes = self._sorted([*value.axes, axis])
         return self._make(Tile("equals", (value,), axes, (axis, start), value.tile.steady))
+
+
+def _pattern(tile: Tile) -> tuple[tuple[Any, ...], tuple[Axis, ...]]:
+    """What two tiles have in common that differ by the names of their axes, and these axes in order."""
+    axes = tuple(dict.fromkeys(axis for arg in tile.args if isinstance(arg, Ref) for axis in arg.axes))
+    number = {axis: place for place, axis in enumerate(axes)}
+    args = tuple(
+        (arg.tile, *(number[axis] for axis in arg.axes)) if isinstance(arg, Ref) else (type(arg), arg)
+        for arg in tile.args
+    )
+    detail = tile.detail if tile.op == "map" else tuple(number[axis] for axis in tile.detail)
+    return (tile.op, detail, args, tuple(number[axis] for axis in tile.axes)), axes
 
 
 def _continues(term: Ref, result: Ref) -> bool:
