@@ -427,6 +427,24 @@ def test_a_sample_that_is_a_matrix_may_have_a_program_of_its_own():
         assert_near(ours, wanted, "result", 2e-5)
 
 
+def test_a_few_blocks_of_matrices_announce_what_they_read(monkeypatch):
+    """No other block works while one waits for memory."""
+    monkeypatch.setattr(recurrence, "_loops", {})
+    monkeypatch.setattr(plan, "SINGLE", 1)
+    torch.manual_seed(0)
+    layer = MemoryAugmentedTransformer(2, 1, rows=11, columns=3, d_model=6, dim_feedforward=5, backend="fused")
+    given = inputs(layer, 3)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    assert {(made.rows, made.announce) for made in loop.kernels} == {(1, False), (4, True)}
+    announcing = next(made for chosen, made in loop.kernels.items() if chosen.announce).compiled
+    assert "expect(" in announcing.forward.source and "expect(" in announcing.backward.source
+    assert "kept(" not in announcing.forward.source
+    exact, slopes = reference(layer, *given)
+    for ours, wanted in zip([*results, *gradients.values()], [*exact, *slopes.values()], strict=True):
+        assert_near(ours, wanted, "result", 2e-5)
+
+
 def compiled_loop(layer):
     recurrence._loops.clear()
     layer(inputs(layer)[0])

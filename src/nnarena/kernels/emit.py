@@ -51,7 +51,8 @@ class Writer:
         if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
         again = read_again(tiles) if self.plan.again else set()
-        if self.rows > 1 and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
+        vectors = self.rows > 1 and not self.plan.matrices  # of 64 rows and more, weights are multiplied where they lie
+        if vectors and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
             self.kept = kept_weights(tiles, self.threads)
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"

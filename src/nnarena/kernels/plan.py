@@ -115,7 +115,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         together = 128 if sequences >= PLENTY else 64 if sequences > SINGLE else 16  # rows that are multiplied at once
         rows = max(1, min(16, together // tokens))
         warps = min(8, max(4, rows * tokens // 16))
-        return Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
+        made = Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
+        return replace(made, announce=rows > 1 and sequences <= rows * SINGLE)
     names = {name_of(node) for node in traced.graph.nodes}
     numbers = sum(math.prod(shape) for shape in signature.state)
     if not names & {"mm", "addmm", "bmm"} and numbers >= FILLED:  # nothing that a block of samples would share
