@@ -61,9 +61,10 @@ def test_what_changes_in_the_loop_is_left_alone(changing):
     assert in_place(text) == text
 
 
-def test_what_changes_is_not_read_later_than_it_was():
+@pytest.mark.parametrize("changing", ["	mov.b32 	%r1, 7;", "	ld.shared.v2.b32 	{%r4, %r1}, [%r8];"])
+def test_what_changes_is_not_read_later_than_it_was(changing):
     """%r1 has another value at the product than where the descriptor was computed from it."""
-    text = BEGIN + "	mov.b32 	%r1, 7;\n" + product("%rd2") + "\n}"
+    text = BEGIN + changing + "\n" + product("%rd2") + "\n}"
     assert "	bfe.u32 	%r_again0, %r2, 4, 14;" in in_place(text)
     assert "%r_again0, %r1" not in in_place(text)
 

@@ -2,8 +2,8 @@
 
 The matrix units of an H100 read weights from shared memory, by a descriptor of 64 bits for each product: an address and
 a constant. A loop with many weights has a hundred and more, all known before it begins. So LLVM computes them there,
-and as there are not that many registers, most are put aside in memory and read again at every step: of the time of a
-memory transformer's way forward, that was four tenths. To compute one anew takes one to four instructions.
+and as there are not that many registers, most are put aside in memory and read again at every step, which the products
+wait for. To compute one anew takes one to four instructions.
 
 Triton lets others look at its stages, which is how its text is changed between LLVM and the assembler.
 """
@@ -24,7 +24,7 @@ STEP = re.compile(
     r"\s*(add\.s64|or\.b64|cvt\.u64\.u32|bfe\.u32|and\.b32|shr\.u32|add\.s32)\s+"
     r"(%rd?\d+), (%rd?\d+)((?:, -?\d+)*);"
 )
-ASSIGNED = re.compile(r"\s*(?:@!?%p\d+\s+)?[a-z][\w.]*\s+(%rd?\d+),")
+ASSIGNED = re.compile(r"\s*(?:@!?%p\d+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|%\w+)")  # a register, or several at once
 
 
 @contextlib.contextmanager
@@ -55,7 +55,8 @@ def _look(*given: Any) -> tuple[str, str] | None:
 def in_place(text: str) -> str:
     """A kernel in PTX with the descriptors of its products computed in front of each."""
     lines = text.split("\n")
-    times = Counter(match[1] for line in lines if (match := ASSIGNED.match(line)))
+    written = (match[1] for line in lines if (match := ASSIGNED.match(line)))
+    times = Counter(name for names in written for name in re.findall(r"%\w+", names))
     found = (match for line in lines if (match := STEP.match(line)))
     steps = {match[2]: match for match in found if times[match[2]] == times[match[3]] == 1}  # never change
     changed: list[str] = []
