@@ -22,6 +22,7 @@ import torch
 from torch.fx import Node
 
 from nnarena.kernels.emit import emit
+from nnarena.kernels.emit_cpp import emit_cpp
 from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
@@ -104,7 +105,7 @@ class Builder:
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
         self.compared = compared(traced)
         self.savable = {node: [node] for node in self.compared} | worth_saving(self.on_the_way, plan)
-        same = [part for part, node in enumerate(traced.new_state) if node is traced.output]
+        same = [part for part, node in enumerate(traced.new_state) if node is traced.output and not plan.lanes]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
         self.shapes |= {f"u{i}": shape for i, shape in enumerate(signature.inputs)}
@@ -129,6 +130,8 @@ class Builder:
         )
 
     def _text(self, kernel: Kernel) -> Text:
+        if self.plan.lanes:
+            return Text(emit_cpp(kernel), arguments(kernel), 1)
         warps = warps_for(needed_tiles(kernel), kernel.plan)
         return Text(emit(kernel, warps), arguments(kernel), warps)
 
@@ -218,11 +221,12 @@ class Builder:
                 if keep:
                     held.first = (before, index)
                     kernel.stores.append(Store(after, index, value))
-                else:
+                if not keep or self.plan.lanes:
                     held.end = (self._of_samples("end", part), index)
                 kernel.held.append(held)
         if self.output == "output":
-            memory = self._of_steps("output", self.shapes["output"])
+            wanted: dict[str, Any] = {"every": "E", "last": True} if self.plan.lanes else {}
+            memory = self._of_steps("output", self.shapes["output"], **wanted)
             kernel.stores += self._stores(reader, kernel, traced.output, memory)
         for node, source in self.saved.items() if training else ():
             kernel.stores += self._stores(reader, kernel, node, source)
@@ -368,7 +372,7 @@ class Saving(dict[Node, Source | Carry]):
 
 
 def _program(plan: Plan) -> Program:
-    return Program(plan.rows, inner_first=plan.alone or plan.warps == 1)
+    return Program(plan.rows, inner_first=plan.alone or plan.warps == 1, units=not plan.lanes)
 
 
 def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:

@@ -21,6 +21,8 @@ from nnarena.kernels.tiles import Ref, Value
 from nnarena.kernels.trace import Traced
 from nnarena.kernels.views import VIEWS
 
+ADDED = ("add", "relu")
+ACTIVATIONS = ("tanh", "sigmoid")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -36,11 +38,22 @@ def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
             continue
         if shape_of(node.args[-2])[-1] < plan.save or (shape_of(node)[0] != 1 and not plan.matrices):
             continue
-        parts = _parts(node)
-        sums = [_with_addends(part, forward) for part in parts]
-        together = [_with_addends(node, forward)] if sums == parts else [*dict.fromkeys(sums)]
+        together = _activated(node, forward) if plan.lanes else _apart(node, forward)
         found |= dict.fromkeys(together, together)
     return found
+
+
+def _apart(node: Node, forward: set[Node]) -> list[Node]:
+    """A product, or its parts, with what is added to them."""
+    parts = _parts(node)
+    sums = [_with(ADDED, part, forward) for part in parts]
+    return [_with(ADDED, node, forward)] if sums == parts else [*dict.fromkeys(sums)]
+
+
+def _activated(node: Node, forward: set[Node]) -> list[Node]:
+    """The same after functions whose slopes need nothing but what they are: a CPU is slow at computing them again."""
+    node = _with(ADDED, node, forward)
+    return [*dict.fromkeys(_with(ADDED + ACTIVATIONS, part, forward) for part in _parts(node) or [node])]
 
 
 def _parts(node: Node) -> list[Node]:
@@ -50,9 +63,9 @@ def _parts(node: Node) -> list[Node]:
     return users if len(users) > 1 and sum(sizes) == math.prod(shape_of(node)) else []
 
 
-def _with_addends(node: Node, forward: set[Node]) -> Node:
-    """What a node is after all has been added to it."""
-    while (user := _next(node)) in forward and name_of(user) in ("add", "relu"):
+def _with(names: tuple[str, ...], node: Node, forward: set[Node]) -> Node:
+    """What a node is after all that is added to it, or done to it alone."""
+    while (user := _next(node)) in forward and name_of(user) in names:
         if math.prod(shape_of(user)) != math.prod(shape_of(node)):
             break
         node = user

@@ -35,6 +35,8 @@ VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by wei
 WIDE = 128  # numbers of a state, from which on the threads of a warp have enough of them to sum on their own
 FILLED = 32  # numbers of a state that fill a warp
 NARROW = 32  # columns that a piece has at least, beside others, in a block of samples
+LANES = 32  # samples that a CPU computes at once
+EVERYTHING = 1 << 60
 EACH = 256  # and so many that keep it busy
 
 
@@ -54,6 +56,7 @@ class Plan:
     announce   whether a program says a step ahead what it will read: where there are no more blocks than processors, no
                other works while one waits for memory; and a sample's way back that reads more than its threads can
                hold would only put it aside
+    lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
     alone      whether threads sum on their own first, with one sample a program, as those of a single warp do anyway;
                else the threads of a warp share every sum
 
@@ -73,6 +76,7 @@ class Plan:
     alike: bool = True
     announce: bool = False
     alone: bool = False
+    lanes: bool = False
     warps_back: int = 0  # as forward
     singles_back: int = 0  # as forward
     announce_back: bool = False  # as forward
@@ -87,6 +91,8 @@ class Plan:
         80 is 64 + 16. In a block of samples it is 3 · 32 if all are to be `alike`. There a piece takes 32 at least, or
         Triton would let every warp compute everything.
         """
+        if self.lanes:
+            return [0, size]
         if size <= self.singles:
             return [*range(size + 1)]
         if power_of_two(size) <= max(64, size * 5 // 4) and size <= self.most:
@@ -141,6 +147,11 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     back = 16 if weights >= VERY_HEAVY and not wide else warps
     made = Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, alone=wide)
     return replace(made, singles=singles, singles_back=1)
+
+
+def cpu_plan() -> Plan:
+    """The plan for a CPU, whatever the cell: gradients of all weights are summed where they are found."""
+    return Plan(rows=LANES, save=16, held=EVERYTHING, lanes=True)
 
 
 def rows_of_a_sample(traced: Traced) -> int:

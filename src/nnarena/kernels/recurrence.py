@@ -39,6 +39,10 @@ def run(
     """
     like = pytree.tree_leaves(inputs)[0]
     if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
+        try:
+            return fused(step, constants, inputs, state, repeats, last, on_cpu=True)
+        except CannotCompile as reason:
+            log.info("The steps of %s are compiled by torch: %s", step.__qualname__, reason)
         return chunk.run(_known(step, repeats), constants, inputs, state, last)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
@@ -84,13 +88,13 @@ def _tell(step: Step, reason: str) -> None:
 
 
 def fused(
-    step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False
+    step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False, on_cpu: bool = False
 ) -> tuple[Tensor, Any]:
     """The whole loop in one kernel, and the way back in another. CannotCompile where that cannot be.
 
     A kernel is as long as its step: where several are taken with one input, the kernel has one and takes it more often.
     """
-    from nnarena.kernels.runtime import Forward
+    from nnarena.kernels.passes import Forward
 
     flat_constants, constants_tree = pytree.tree_flatten(constants)
     flat_inputs, inputs_tree = pytree.tree_flatten(inputs)
@@ -100,14 +104,14 @@ def fused(
     if any(t.is_floating_point() and t.dtype != torch.float32 for t in [*tensors, *flat_inputs, *flat_state]):
         raise CannotCompile("kernels compute in float32 only.")
     trees = (constants_tree, inputs_tree, state_tree)
-    cell = (step, tuple(_key(static) for static in statics), str(trees))
+    cell = (step, tuple(_key(static) for static in statics), str(trees), on_cpu)
     signature = _signature(tensors, flat_inputs, flat_state, repeats)
     parts = _once((cell, signature, "parts"), lambda: hoist(flat_step(step, trees, statics), signature))
     flat = flat_step(step, trees, statics)
     if parts is not None:
         flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
         signature = _signature(tensors, flat_inputs, flat_state, repeats)
-    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature))
+    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature, on_cpu))
     everything = [*tensors, *flat_inputs, *flat_state]
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
     output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in everything))
@@ -138,8 +142,11 @@ def _once(key: Any, make: Callable[[], Any]) -> Any:
     return _loops[key]
 
 
-def _build(step: Step, flat: Any, signature: Signature) -> Any:
-    from nnarena.kernels.runtime import Loop
+def _build(step: Step, flat: Any, signature: Signature, on_cpu: bool) -> Any:
+    if on_cpu:
+        from nnarena.kernels.cpu import Loop
+    else:
+        from nnarena.kernels.runtime import Loop
 
     loop = Loop(flat, signature)
     if loop.reason:

@@ -1,7 +1,6 @@
-"""Compiled loops at work: memory, launches, gradients, and populations.
+"""Compiled loops at work on a GPU: memory, launches and gradients.
 
-S seeds, B batch, T steps. Every tensor here has the seeds in front; `torch.vmap` over a recurrence folds its dimension
-into them, so that a population of models is one launch.
+S seeds, B batch, T steps.
 """
 
 from __future__ import annotations
@@ -10,24 +9,21 @@ import functools
 import hashlib
 import importlib.util
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
+from nnarena.kernels.cache import cache_folder
 from nnarena.kernels.compile import Compiled, Gemm, Place, Text, Total, compile_step
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.plan import Plan, make_plan
-from nnarena.kernels.seeds import folded, unfolded
 from nnarena.kernels.steps import Steps
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, repeated, trace
 
@@ -116,27 +112,24 @@ class Kernels:
                 made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, False, **options)
             yield made.metadata.shared
 
-    def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
-        """Run all steps. Returns all memory by name."""
+    def forward(self, tensors: Sequence[Tensor], training: bool, last: bool = False) -> dict[str, Tensor]:
         text = self.compiled.forward if training else self.compiled.inference
         memory = self._memory(tensors, text)
         self._launch(text, "forward", memory)
         return memory
 
-    def output(self, memory: dict[str, Tensor]) -> Tensor:
+    def output(self, memory: dict[str, Tensor], last: bool = False) -> Tensor:
         place, repeats = self.compiled.output, self.compiled.repeats
         every = memory[place] if place == "output" else memory[place][:, :, 1:]
-        return every[:, :, repeats - 1 :: repeats]
+        return every[:, :, -1:].clone() if last else every[:, :, repeats - 1 :: repeats]
 
     def ends(self, memory: dict[str, Tensor]) -> list[Tensor]:
-        """The state after the last step."""
         parts = range(self.counts[2])
         return [memory[f"hist{i}"][:, :, -1] if f"hist{i}" in memory else memory[f"end{i}"] for i in parts]
 
     def backward(
         self, tensors: Sequence[Tensor], kept: Sequence[Tensor], pull: Tensor, ends: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        """The gradients of all tensors, None for those that have none; `pull` is of all outputs, or of the last."""
         compiled = self.compiled
         memory = self._memory(tensors, compiled.backward) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": _whole(pull)} | {f"end{i}": _whole(end) for i, end in enumerate(ends)}
@@ -275,70 +268,6 @@ def _factor(memory: dict[str, Tensor], place: Place, size: int) -> Tensor:
     return numbers[..., place.start : place.start + place.rows * size].unflatten(3, (place.rows, size))
 
 
-class Forward(torch.autograd.Function):
-    """(loop, training, whether the last output is all, tensors…) → output, last state…, and what the way back needs."""
-
-    @staticmethod
-    def forward(loop: Loop, training: bool, last: bool, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        kernels = loop.of(tensors)
-        memory = kernels.forward(tensors, training)
-        kept = [memory[name] for name in kernels.kept] if training else []
-        output = kernels.output(memory)
-        return (output[:, :, -1:].clone() if last else output, *kernels.ends(memory), *kept)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.loop, training, _, *tensors = inputs
-        state = ctx.loop.counts[2]
-        kept = output[1 + state :]
-        ctx.mark_non_differentiable(*kept)
-        ctx.set_materialize_grads(False)  # else all that is kept would get a gradient of zeros, as large as itself
-        if training:
-            ctx.save_for_backward(*tensors, *kept)
-        ctx.count = len(tensors)
-        ctx.shapes = [part.shape for part in output[: 1 + state]]
-
-    @staticmethod
-    def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
-        tensors, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        zeros = {
-            shape: tensors[-1].new_zeros(shape) for shape, part in zip(ctx.shapes, pulls, strict=False) if part is None
-        }
-        pull, *ends = (zeros[shape] if part is None else part for part, shape in zip(pulls, ctx.shapes, strict=False))
-        gradients = Backward.apply(ctx.loop, len(kept), *tensors, *kept, pull, *ends)
-        needed = ctx.needs_input_grad[3:]
-        return None, None, None, *(part if wanted else None for part, wanted in zip(gradients, needed, strict=True))
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, last: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
-        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[3:], tensors, strict=True)]
-        return unfolded(info.batch_size, Forward.apply(loop, training, last, *parts))
-
-
-class Backward(torch.autograd.Function):
-    """The way back, as a function of its own so that `torch.vmap` folds it too."""
-
-    @staticmethod
-    def forward(loop: Loop, kept: int, *tensors: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        count = sum(loop.counts)
-        given, memory = tensors[:count], tensors[count : count + kept]
-        pull, *ends = tensors[count + kept :]
-        return tuple(loop.of(given).backward(given, memory, pull, ends))  # None of a constant that nothing depends on
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *pulls: Tensor) -> Any:  # type: ignore[override]
-        raise RuntimeError("A fused recurrence has no second derivative: use backend='eager'.")
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, kept: int, *tensors: Tensor) -> Any:  # type: ignore[override]
-        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)]
-        return unfolded(info.batch_size, Backward.apply(loop, kept, *parts))  # type: ignore[arg-type]
-
-
 @functools.cache
 def load_kernel(text: str, name: str) -> Any:
     """The kernel of this text. Triton reads source from files, and keeps what it compiled on disk by it."""
@@ -350,17 +279,3 @@ def load_kernel(text: str, name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, name)
-
-
-@functools.cache
-def cache_folder() -> Path:
-    """Where the texts of kernels lie: `$NNARENA_CACHE`, or the user's cache, or a folder of this process."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(os.environ.get("NNARENA_CACHE") or Path(home) / "nnarena") / "kernels"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="nnarena-"))

@@ -23,7 +23,7 @@ Tensors = list[Tensor]
 
 
 class Steps:
-    """`step` over time, forward and backward, with tensors as `runtime.Kernels` has them."""
+    """`step` over time, forward and backward, with tensors as `passes.Kernels` has them."""
 
     def __init__(self, step: FlatStep, signature: Signature) -> None:
         self.step, self.signature = step, signature
@@ -31,7 +31,7 @@ class Steps:
         self.kept = [f"hist{part}" for part in range(self.counts[2])]
         self.made: dict[Any, Any] = {}  # shapes and device: both functions, or why there are none
 
-    def forward(self, tensors: Sequence[Tensor], training: bool) -> dict[str, Tensor]:
+    def forward(self, tensors: Sequence[Tensor], training: bool, last: bool = False) -> dict[str, Tensor]:
         constants, inputs, state = self._sorted(tensors)
         take, _ = self._compiled(constants, inputs, state, training)
         outputs: Tensors = []
@@ -40,23 +40,23 @@ class Steps:
             history.append(state)
             *state, output = take(constants, list(u), state)
             outputs.append(output)
-        memory = {"output": torch.stack(outputs, 2)} | {f"end{part}": end for part, end in enumerate(state)}
+        memory = {"output": torch.stack(outputs[-1:] if last else outputs, 2)} | {
+            f"end{part}": end for part, end in enumerate(state)
+        }
         if training:
             parts = zip(self.kept, zip(*history, strict=True), strict=True)
             memory |= {name: torch.stack(states, 2) for name, states in parts}
         return memory
 
-    def output(self, memory: dict[str, Tensor]) -> Tensor:
+    def output(self, memory: dict[str, Tensor], last: bool = False) -> Tensor:
         return memory["output"]
 
     def ends(self, memory: dict[str, Tensor]) -> Tensors:
-        """The state after the last step."""
         return [memory[f"end{part}"] for part in range(self.counts[2])]
 
     def backward(
         self, tensors: Sequence[Tensor], kept: Sequence[Tensor], pull: Tensor, ends: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        """The gradients of all tensors, None for those that have none; `pull` is of all outputs, or of the last."""
         constants, inputs, state = self._sorted(tensors)
         _, back = self._compiled(constants, inputs, state, True)
         history, (pulls,) = _by_step(kept), _by_step([pull])

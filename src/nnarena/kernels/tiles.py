@@ -179,8 +179,9 @@ class Program:
     come last, and the threads of a warp pass all of it to each other.
     """
 
-    def __init__(self, rows: int, inner_first: bool = False) -> None:
+    def __init__(self, rows: int, inner_first: bool = False, units: bool = True) -> None:
         self.inner_first = inner_first
+        self.units = units  # whether there are matrix units; without them, a product is a sum of products
         self.tiles: list[Tile] = []
         self.batch = Axis(rows)  # one row a sample; where there is only one, no tile has the axis
         self.order: dict[Axis, int] = {self.batch: -1}
@@ -297,7 +298,7 @@ class Program:
 
     def product(self, left: Value, right: Value, inner: tuple[Axis, ...]) -> Value:
         """Σ over the inner axes of left · right, on the matrix units where the sizes allow."""
-        if isinstance(left, Ref) and isinstance(right, Ref):
+        if self.units and isinstance(left, Ref) and isinstance(right, Ref):
             rows = tuple(axis for axis in left.axes if axis not in inner)
             columns = tuple(axis for axis in right.axes if axis not in inner)
             whole = all(axis in left.axes and axis in right.axes for axis in inner)
@@ -323,7 +324,8 @@ class Program:
                         axis for axis in columns if axis in right.clean
                     )
                     return self._make(Tile("dot", (left, right), (*rows, *columns), groups, steady, clean))
-        left, right = self._lying(left, inner), self._lying(right, inner)
+        if self.units:
+            left, right = self._lying(left, inner), self._lying(right, inner)
         return self.reduce("sum", self.map("mul", left, right, inner=inner), inner)
 
     def sum_of_products(self, terms: list[Value]) -> Value:
@@ -419,16 +421,24 @@ def _continues(term: Ref, result: Ref) -> bool:
     return result.axes == term.axes == one.axes == other.axes and one.detail[::2] == other.detail[::2]
 
 
-def _product(value: Value) -> tuple[tuple[Ref, Ref], tuple[Axis, ...]] | None:
-    """The factors and the inner axes of a sum of products; None if it is none, or the same at every step."""
-    if not isinstance(value, Ref) or value.tile.op != "sum" or value.tile.steady:
+def factors_of(tile: Tile) -> tuple[Ref, Ref] | None:
+    """What is multiplied in a sum of products; None if it is none, or the same at every step."""
+    if tile.op != "sum" or tile.steady:
         return None
-    (inside,) = value.tile.args
+    (inside,) = tile.args
     if inside.tile.op != "map" or inside.tile.detail != "mul" or not all(isinstance(a, Ref) for a in inside.tile.args):
         return None
-    outside = dict(zip(value.tile.axes, value.axes, strict=True))
-    names = {old: outside.get(new, new) for old, new in zip(inside.tile.axes, inside.axes, strict=True)}
+    names = dict(zip(inside.tile.axes, inside.axes, strict=True))
     left, right = (arg.renamed(names) for arg in inside.tile.args)
+    return left, right
+
+
+def _product(value: Value) -> tuple[tuple[Ref, Ref], tuple[Axis, ...]] | None:
+    """The factors and the inner axes of a sum of products, by the names that its axes have here."""
+    if not isinstance(value, Ref) or (factors := factors_of(value.tile)) is None:
+        return None
+    names = dict(zip(value.tile.axes, value.axes, strict=True))
+    left, right = (factor.renamed(names) for factor in factors)
     return (left, right), value.tile.detail
 
 
