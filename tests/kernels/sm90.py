@@ -30,7 +30,7 @@ from unittest import mock
 import torch
 
 import nnarena
-from nnarena.kernels import runtime
+from nnarena.kernels import recurrence, runtime
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.launch import OPTIONS
 
@@ -61,6 +61,9 @@ CELLS = {
     "lstm 8": ("recurrent_network_augmented_transformer", "encoder.0.attention.readers.0", "add"),
     "memory_cell": ("memory_cell", "layer", "cell"),
 }
+# Cells that project two features themselves, for many sequences; those of the others read what was projected.
+PROJECTING = ("ct_gru", "ode_lstm", "ct_rnn", "gru", "lstm", "unitary_rnn", "exp_unitary_rnn", "elman")
+CELLS |= {f"{cell}, projecting": CELLS[cell] for cell in PROJECTING}
 EVEN = ("left_", "right_", "height", "width")  # what is a multiple of 16 in most layers
 FEW, SOME, MANY, VERY_MANY = 1, 384, 2048, 12_800  # sequences
 HEAVY = (
@@ -89,6 +92,8 @@ def numbers_of_sequences(cell: str) -> tuple[int, ...]:
     """Those for which a cell's kernels are others, the longest to compile first."""
     if cell == "memory_augmented_transformer":
         return MANY, SOME, FEW
+    if cell.endswith("projecting"):
+        return (MANY,)
     return (MANY, FEW) if cell in HEAVY else (VERY_MANY, FEW) if cell in SMALL else (FEW,)
 
 
@@ -108,8 +113,13 @@ def loop_of(cell: str) -> runtime.Loop:
     torch.manual_seed(0)
     layer: Any = nnarena.build(model, task=task).get_submodule(place)
     layer.backend = "fused"
-    with mock.patch.object(runtime.Forward, "apply", side_effect=_Reached) as launch, contextlib.suppress(_Reached):
-        layer(torch.zeros(1, 3, layer.input_size))
+    inside = cell.endswith("projecting")
+    with (
+        mock.patch.object(recurrence, "takes_projection", return_value=inside),
+        mock.patch.object(runtime.Forward, "apply", side_effect=_Reached) as launch,
+        contextlib.suppress(_Reached),
+    ):
+        layer(torch.zeros(MANY if inside else 1, 3, layer.input_size))
     return launch.call_args.args[0]
 
 
@@ -185,6 +195,7 @@ def others() -> dict[str, dict[str, int]]:
     from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
     plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
+    plain |= {"few": None, "FEATURES": 0, "EVERY": 1}
     column = {"right_row": 1, "width": 1, **gemm.tiling(138, 1).sizes}  # Triton has ones written into a kernel's text
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from nnarena.kernels.emit_cpp import emit_cpp
 from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
 from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
+from nnarena.kernels.linear import THIN
 from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, worth_saving
 from nnarena.kernels.plan import NARROW, Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
@@ -58,12 +60,31 @@ class Gemm:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Numbers of every step that lie in one place, and how many of them a row has."""
+
+    place: Place
+    width: int
+
+    def within(self, other: Part) -> bool:
+        """Whether all of it is a part of another one; of several rows, only all of each."""
+        if self == other:
+            return True
+        begin, end = self.place.start, self.place.start + self.width
+        alike = self.place.name == other.place.name and self.place.rows == other.place.rows == 1
+        return alike and other.place.start <= begin and end <= other.place.start + other.width
+
+
+@dataclass(frozen=True)
 class Total:
-    """A gradient of a constant that is a sum over samples, steps and the rows that a sample has."""
+    """A gradient of a constant that is a sum over samples, steps and the rows that a sample has.
+
+    Of what lies in some `parts`, which belong side by side; or of the numbers of an input, a few, times each of those.
+    """
 
     constant: int
-    terms: Place
-    width: int  # of a row
+    parts: tuple[Part, ...]
+    times: int | None = None  # the input
 
 
 @dataclass(frozen=True)
@@ -99,7 +120,10 @@ class Builder:
     def __init__(self, traced: Traced, signature: Signature, plan: Plan) -> None:
         self.traced, self.signature, self.plan, self.back = traced, signature, plan, plan.way_back()
         self.saved: dict[Node, Source] = {}
+        self.blocks = plan.rows > 1 and not plan.matrices and not plan.lanes
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
+        self.rows: dict[tuple[Node, ...], Place] = {}  # and several of them as the rows of one memory
+        self.read: set[Node] = set()  # all factors of large products
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
@@ -234,7 +258,7 @@ class Builder:
 
     def _backward(self, cuts: Cuts) -> Kernel:
         traced, program = self.traced, _program(self.back)
-        self.saved, self.written, self.gemms, self.totals = {}, {}, [], []
+        self.saved, self.written, self.rows, self.gemms, self.totals = {}, {}, {}, [], []
         carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
@@ -255,23 +279,46 @@ class Builder:
         return kernel
 
     def _constant_gradients(self, reader: Reader, kernel: Kernel) -> None:
-        """Sums that the program carries while there is room for them; products afterwards for the large ones."""
+        """Sums that the program carries while there is room for them; products afterwards for the large ones.
+
+        A block of samples has no room for sums of what is written for a product anyway: they come with it.
+        """
         wanted = [
             (math.prod(shape_of(node)), place, node)
             for place, node in enumerate(self.traced.grad_constants)
             if node is not None and name_of(node) != "zeros_like"
         ]
-        room = self.plan.held - sum(size for size, _, node in wanted if len(shape_of(node)) > 1)
-        for size, place, node in sorted(wanted, key=lambda each: each[:2]):
+        thin = {place: outer for _, place, node in wanted if (outer := self._thin(node))}
+        outers = [outer for _, place, node in wanted if place not in thin for outer in factors(node)]
+        self.read = {unshaped(side) for outer in outers for side in (outer.left, outer.right)}
+        for outer in thin.values():
+            self._share(reader, kernel, outer.right)
+        room = self.plan.held - sum(
+            size for size, place, node in wanted if place not in thin and len(shape_of(node)) > 1
+        )
+
+        def late(each: tuple[int, int, Node]) -> int:
+            """What reads factors of others comes after them."""
+            return self.blocks * (1 if each[1] in thin else 2 if addends(each[2]) else 0)
+
+        for size, place, node in sorted(wanted, key=lambda each: (late(each), *each[:2])):
             outers = factors(node)
+            if place in thin:
+                parts = self._parts(reader, kernel, thin[place].right)
+                self.totals.append(Total(place, parts, self.traced.inputs.index(thin[place].left)))
+                continue
             if outers and size > room:
                 self.gemms += self._gemms(reader, kernel, place, outers)
                 continue
-            terms = addends(node) if self.plan.matrices else []
-            if terms:
+            terms = addends(node)
+            if terms and self.plan.matrices:
                 self.totals += [
-                    Total(place, self._factor(reader, kernel, "terms", [term]), shape_of(term)[-1]) for term in terms
+                    Total(place, (Part(self._factor(reader, kernel, "terms", [term]), shape_of(term)[-1]),))
+                    for term in terms
                 ]
+                continue
+            if terms and self.blocks and all(self._lies(reader, term) for term in terms):
+                self.totals += [Total(place, self._parts(reader, kernel, term)) for term in terms]
                 continue
             source = Source(f"dc{place}", shape_of(node), rows=False, time=False)
 
@@ -283,6 +330,40 @@ class Builder:
                 self.shapes[source.name] = source.shape
                 kernel.sums += sums
                 room -= size
+
+    def _thin(self, node: Node) -> Outer | None:
+        """A gradient that is the product of an input of a few features with something, in a block of samples."""
+        match factors(node) if self.blocks else []:
+            case [Outer(left, _, turned=False, scale=1.0) as outer] if left in self.traced.inputs:
+                return outer if shape_of(left)[-1] <= THIN else None
+            case _:
+                return None
+
+    def _share(self, reader: Reader, kernel: Kernel, node: Node) -> None:
+        """What is put together of factors that large products read is written first, so that each has its place."""
+        pieces = [unshaped(piece) for _, piece in enumerate_parts(node)[1:]]
+        if pieces and self.read.issuperset(pieces):
+            self._factor(reader, kernel, "right", [node])
+
+    def _lies(self, reader: Reader, node: Node) -> bool:
+        """Whether all of a node is in memory anyway."""
+        if self._where_it_lies(reader, node) or self._as_rows(node):
+            return True
+        pieces = enumerate_parts(node)[1:]
+        return bool(pieces) and all(self._lies(reader, piece) for _, piece in pieces)
+
+    def _parts(self, reader: Reader, kernel: Kernel, node: Node) -> tuple[Part, ...]:
+        """Where a node lies, as it is or in pieces that products read; what lies nowhere is written."""
+        pieces = [piece for _, piece in enumerate_parts(node)[1:]]
+        if unshaped(node) not in self.read and any(self._lies(reader, piece) for piece in pieces):
+            return tuple(part for piece in pieces for part in self._parts(reader, kernel, piece))
+        place = self._where_it_lies(reader, node) or self._as_rows(node)
+        return (Part(place or self._factor(reader, kernel, "right", [node]), shape_of(node)[-1]),)
+
+    def _as_rows(self, node: Node) -> Place | None:
+        """The memory whose rows add up to a node."""
+        terms = Counter(map(unshaped, summands(node)))
+        return next((place for rows, place in self.rows.items() if Counter(map(unshaped, rows)) == terms), None)
 
     def _gemms(self, reader: Reader, kernel: Kernel, place: int, outers: list[Outer]) -> list[Gemm]:
         """One product for all terms of a sum that are alike: their factors lie side by side.
@@ -312,9 +393,12 @@ class Builder:
         if len(nodes) == 1:
             memory = self._of_steps(name, shape)
             kernel.stores += self._stores(reader, kernel, nodes[0], memory)
+            for start, part in enumerate_parts(nodes[0])[1:]:
+                self.written.setdefault(unshaped(part), Place(name, start))
             self.written[unshaped(nodes[0])] = place
             return place
         memory = self._of_steps(name, (len(nodes), *shape))
+        self.rows[tuple(nodes)] = place
         for number, node in enumerate(nodes):
             kernel.stores += self._stores(reader, kernel, node, memory, number)
         return place
@@ -407,6 +491,13 @@ def enumerate_parts(node: Node | None) -> list[tuple[int, Node]]:
             parts.append((start, part))  # type: ignore[arg-type]
             start += shape_of(part)[-1]
     return parts
+
+
+def summands(node: Node) -> list[Node]:
+    """What a node is the sum of, number for number."""
+    if name_of(node) == "add" and all(isinstance(arg, Node) and shape_of(arg) == shape_of(node) for arg in node.args):
+        return [term for arg in node.args for term in summands(arg)]  # type: ignore[arg-type]
+    return [node]
 
 
 def unshaped(node: Node) -> Node:

@@ -21,12 +21,13 @@ import triton.language as tl
 from torch import Tensor
 
 from nnarena.kernels.launch import launch
+from nnarena.kernels.linear import THIN
 from nnarena.kernels.maths import thirds
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.tiles import power_of_two
 
 PROCESSORS = 132  # of an H100
-THIN, TALL = 4, 64  # so few numbers in a row are multiplied one by one, if there are so many to multiply them with
+TALL = 64  # so many numbers in a row, from which on a THIN factor of theirs is multiplied number by number
 
 
 class Tiling(NamedTuple):
@@ -64,36 +65,76 @@ def tiling(height: int, width: int) -> Tiling:
     return Tiling(64, across, 32, 4, together, registers)
 
 
+class Products(NamedTuple):
+    """What comes of a left and a right side, and of a few numbers beside them; nothing of what was not asked for.
+
+    product   Σ of left rightᵀ, (S, K, N)
+    thin      Σ of few leftᵀ, (S, F, K)
+    sum       Σ of left, (S, K)
+    """
+
+    product: Tensor
+    thin: Tensor
+    sum: Tensor
+
+
 def product_over_steps(left: Tensor, right: Tensor, precision: str) -> Tensor:
     """Σ over samples and steps of left rightᵀ, (S, K, N) from (S, B, T, rows, K) and (S, B, T, rows, N)."""
-    return _sums(left, right, precision, of_left=False)[0]
+    return products_over_steps(left, right, precision).product
 
 
 def product_and_sum_over_steps(left: Tensor, right: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     """The same, and Σ of left, (S, K), which is read anyway: the gradients of a weight and of its bias."""
-    return _sums(left, right, precision, of_left=True)
+    found = products_over_steps(left, right, precision, summed=True)
+    return found.product, found.sum
 
 
-def _sums(left: Tensor, right: Tensor, precision: str, of_left: bool) -> tuple[Tensor, Tensor]:
-    """Σ of left rightᵀ, and of left if it is wanted; else nothing."""
+def products_over_steps(
+    left: Tensor, right: Tensor, precision: str, few: Tensor | None = None, summed: bool = False
+) -> Products:
+    """The same, and Σ of left times each of a few numbers (S, B, T', F), of which several rows in turn may share one.
+
+    With it come the gradients of weights that an input of a few features meets: nobody reads left for them again.
+    """
     turned = left.shape[-1] < right.shape[-1]  # the matrix units want the larger side in front
+    tiles = tiling(*sorted((left.shape[-1], right.shape[-1]), reverse=True))
+    if tiles.across > THIN:
+        return _sums(left, right, precision, few, summed, turned, tiles)
+    found = _sums(left, right, precision, None, summed, turned, tiles)
+    if few is None:
+        return found
+    return found._replace(thin=product_over_steps(for_every_row(few, left), left, precision))
+
+
+def for_every_row(few: Tensor, factor: Tensor) -> Tensor:
+    """A few numbers (S, B, T', F) that rows of a factor (S, B, T, rows, K) share, as many as those."""
+    seeds, batch, steps, rows, _ = factor.shape
+    few = few.unsqueeze(3).expand(-1, -1, -1, steps * rows // few.shape[2], -1)
+    return few.reshape(seeds, batch, steps, rows, -1)
+
+
+def _sums(
+    left: Tensor, right: Tensor, precision: str, few: Tensor | None, summed: bool, turned: bool, tiles: Tiling
+) -> Products:
     left, right = (_even(factor) for factor in ((right, left) if turned else (left, right)))
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
-    tiles = tiling(height, width)
     count = -(-height // tiles.down) * -(-width // tiles.across)
     work = divide(batch, length, tiles.depth, most=PROCESSORS * tiles.together // (count * seeds))
-    summed = (width if turned else height) * of_left
-    found = torch.empty(work.programs, seeds * (height * width + summed), device=left.device)  # products, then sums
+    features, every = (0, 1) if few is None else (few.shape[3], length // few.shape[2])
+    beside = (features + summed) * (width if turned else height)
+    found = torch.empty(work.programs, seeds * (height * width + beside), device=left.device)  # products, then sums
     launch(
         thin_products if tiles.across <= THIN else outer_products, (work.programs, count, seeds),
-        left, right, found, batch, length, work.blocks, work.places,
-        *_strides(left), *_strides(right), height, width,
-        of_left, turned, work.by_sample, precision if left.is_cuda else "ieee",
+        left, right, few, found, batch, length, work.blocks, work.places,
+        *_strides(left), *_strides(right), *((0, 0, 0, 0) if few is None else few.stride()), height, width,
+        features, every, summed, turned, work.by_sample, precision if left.is_cuda else "ieee",
         like=left, num_warps=tiles.warps, num_stages=1, maxnreg=tiles.registers, **tiles.sizes,
     )  # fmt: skip
-    products, sums = added_up(found).split([seeds * height * width, seeds * summed])
-    return products.view(seeds, *((width, height) if turned else (height, width))), sums.view(seeds, summed)
+    products, sums = added_up(found).split([seeds * height * width, seeds * beside])
+    product = products.view(seeds, *((width, height) if turned else (height, width)))
+    sums = sums.view(seeds, features + summed, product.shape[1])
+    return Products(product, sums[:, :features], sums[:, features:].flatten(1))
 
 
 class Work(NamedTuple):
@@ -146,11 +187,13 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
 
 @triton.jit(do_not_specialize=["batch", "length", "own_blocks", "own_places"])
 def outer_products(
-    left, right, found, batch, length, own_blocks, own_places,
-    left_seed, left_sample, left_row, right_seed, right_sample, right_row, height, width,
+    left, right, few, found, batch, length, own_blocks, own_places,
+    left_seed, left_sample, left_row, right_seed, right_sample, right_row,
+    few_seed, few_sample, few_row, few_feature, height, width, FEATURES: tl.constexpr, EVERY: tl.constexpr,
     SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
+    """FEATURES are at most four, each with a sum of its own. EVERY so many rows in turn share one row of `few`."""
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
     down = tile // columns * DOWN + tl.arange(0, DOWN)
@@ -160,19 +203,38 @@ def outer_products(
     right += seed * right_seed + along[None, :]
     lefts = left_sample, left_row, (down < height)[None, :]
     rights = right_sample, right_row, (along < width)[None, :]
+    fews = few_seed * seed, few_sample, few_row, few_feature
     total = tl.zeros((DOWN, ACROSS), tl.float32)
     wide: tl.constexpr = ACROSS if TURNED else DOWN
-    few: tl.constexpr = DEPTH // 4 if wide == DOWN else DEPTH  # a thread has four rows of what is as wide as that
-    sums = tl.zeros((few, wide), tl.float32)
+    high: tl.constexpr = DEPTH // 4 if wide == DOWN else DEPTH  # a thread has four rows of what is as wide as that
+    sums = tl.zeros((high, wide), tl.float32)
+    sum0, sum1, sum2, sum3 = sums, sums, sums, sums
     begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
     for block in range(begin, until):
         rows = batch - block * DEPTH if BY_SAMPLE else length
         a = read(left, lefts, row, rows, block, first, BY_SAMPLE, DEPTH)
         b = read(right, rights, row, rows, block, first, BY_SAMPLE, DEPTH)
+        x0 = feature(few, fews, row, rows, block, first, 0, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+        x1 = feature(few, fews, row, rows, block, first, 1, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+        x2 = feature(few, fews, row, rows, block, first, 2, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+        x3 = feature(few, fews, row, rows, block, first, 3, FEATURES, EVERY, BY_SAMPLE, DEPTH)
         for place in range(first, end):
+            side = b if TURNED else a
             if SUMMED:
-                sums += tl.sum(tl.reshape(b if TURNED else a, (DEPTH // few, few, wide)), 0)
+                sums += lowered(side, high)
+            if FEATURES > 0:
+                sum0 += lowered(side * x0, high)
+            if FEATURES > 1:
+                sum1 += lowered(side * x1, high)
+            if FEATURES > 2:
+                sum2 += lowered(side * x2, high)
+            if FEATURES > 3:
+                sum3 += lowered(side * x3, high)
             after = tl.minimum(place + 1, end - 1)
+            x0 = feature(few, fews, row, rows, block, after, 0, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+            x1 = feature(few, fews, row, rows, block, after, 1, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+            x2 = feature(few, fews, row, rows, block, after, 2, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+            x3 = feature(few, fews, row, rows, block, after, 3, FEATURES, EVERY, BY_SAMPLE, DEPTH)
             if precision == "bf16x6":
                 a1, a2, a3 = thirds(a)
                 b1, b2, b3 = thirds(b)
@@ -189,23 +251,34 @@ def outer_products(
                 a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
             total += part
-    found, found_sums = results(found, number, seed, height, width, SUMMED, TURNED)
-    if SUMMED and TURNED and tile < columns:
-        tl.store(found_sums + along, tl.sum(sums, 0), mask=along < width)
-    if SUMMED and not TURNED and tile % columns == 0:
-        tl.store(found_sums + down, tl.sum(sums, 0), mask=down < height)
+    found, found_sums = results(found, number, seed, height, width, FEATURES + SUMMED, TURNED)
+    if tile < columns if TURNED else tile % columns == 0:
+        place = along if TURNED else down
+        size = width if TURNED else height
+        if FEATURES > 0:
+            tl.store(found_sums + place, tl.sum(sum0, 0), mask=place < size)
+        if FEATURES > 1:
+            tl.store(found_sums + size + place, tl.sum(sum1, 0), mask=place < size)
+        if FEATURES > 2:
+            tl.store(found_sums + 2 * size + place, tl.sum(sum2, 0), mask=place < size)
+        if FEATURES > 3:
+            tl.store(found_sums + 3 * size + place, tl.sum(sum3, 0), mask=place < size)
+        if SUMMED:
+            tl.store(found_sums + FEATURES * size + place, tl.sum(sums, 0), mask=place < size)
     found += along[None, :] * height + down[:, None] if TURNED else down[:, None] * width + along[None, :]
     tl.store(found, total, mask=(down < height)[:, None] & (along < width)[None, :])
 
 
 @triton.jit(do_not_specialize=["batch", "length", "own_blocks", "own_places"])
 def thin_products(
-    left, right, found, batch, length, own_blocks, own_places,
-    left_seed, left_sample, left_row, right_seed, right_sample, right_row, height, width,
+    left, right, few, found, batch, length, own_blocks, own_places,
+    left_seed, left_sample, left_row, right_seed, right_sample, right_row,
+    few_seed, few_sample, few_row, few_feature, height, width, FEATURES: tl.constexpr, EVERY: tl.constexpr,
     SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The same where a row of `right` has a few numbers: each is multiplied with each, while memory brings the next.
+    No others are beside them.
 
     Threads add up what they read on their own, and all together in the end.
     """
@@ -265,9 +338,34 @@ def read(factor, distances, row, rows, block, place, BY_SAMPLE: tl.constexpr, DE
 
 
 @triton.jit
-def results(found, number, seed, height, width, SUMMED: tl.constexpr, TURNED: tl.constexpr):
-    """Where a program writes the product of a seed, and its sum: first come all products, then all sums."""
+def feature(
+    few, distances, row, rows, block, place, NUMBER: tl.constexpr, FEATURES: tl.constexpr, EVERY: tl.constexpr,
+    BY_SAMPLE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """A feature of what `read` reads with the same block and place; zero, if there are not so many."""
+    if NUMBER >= FEATURES:
+        return tl.zeros((DEPTH, 1), tl.float32)
+    else:
+        of_seed, of_sample, of_row, of_feature = distances
+        few += of_seed + NUMBER * of_feature
+        if BY_SAMPLE:
+            few += (row + block * DEPTH) * of_sample
+            return tl.load(few + place // EVERY * of_row, mask=row < rows, other=0.0)
+        else:
+            inside = place * DEPTH + row
+            return tl.load(few + block * of_sample + inside // EVERY * of_row, mask=inside < rows, other=0.0)
+
+
+@triton.jit
+def lowered(x, HIGH: tl.constexpr):
+    """Rows that one thread has, added up."""
+    return tl.sum(tl.reshape(x, (x.shape[0] // HIGH, HIGH, x.shape[1])), 0)
+
+
+@triton.jit
+def results(found, number, seed, height, width, SUMS: tl.constexpr, TURNED: tl.constexpr):
+    """Where a program writes the product of a seed, and its sums: first come all products, then all sums."""
     seeds, size = tl.num_programs(2).to(tl.int64), height * width
-    summed = (width if TURNED else height) if SUMMED else 0
+    summed = (width if TURNED else height) * SUMS
     found += number * seeds * (size + summed)
     return found + seed * size, found + seeds * size + seed * summed

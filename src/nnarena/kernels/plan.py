@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from torch.fx import Node
 
 from nnarena.kernels.graph import name_of, shape_of
+from nnarena.kernels.linear import THIN
 from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
 
@@ -137,9 +138,11 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
             made = Plan(rows=1, warps=1, precision=precision, save=16, held=0, most=32, again=True)
             return replace(made, warps_back=1 if many else 8, announce_back=many)
     elif sequences >= MANY and heavy:
+        singles = max(singles, projected(traced))
         return Plan(16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64, announce=True)
     elif sequences >= VERY_MANY:
-        return Plan(rows=16, warps=1 if weights < TINY else 4, precision=precision, most=64)
+        warps = 1 if weights < TINY else 4
+        return Plan(rows=16, warps=warps, precision=precision, singles=max(1, projected(traced)), most=64)
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024, save=16)
     warps = 4 if weights < 17_000 else 8
@@ -152,6 +155,16 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
 def cpu_plan() -> Plan:
     """The plan for a CPU, whatever the cell: gradients of all weights are summed where they are found."""
     return Plan(rows=LANES, save=16, held=EVERYTHING, lanes=True)
+
+
+def projected(traced: Traced) -> int:
+    """Features of an input that is multiplied by weights in the loop, if they are so few that each is one by itself."""
+    sizes = (
+        shape_of(node.args[-2])[-1]
+        for node in traced.graph.nodes
+        if name_of(node) in ("mm", "addmm") and node.args[-2] in traced.inputs
+    )
+    return max((size for size in sizes if size <= THIN), default=0)
 
 
 def rows_of_a_sample(traced: Traced) -> int:

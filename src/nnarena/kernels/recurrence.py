@@ -6,21 +6,27 @@
 
 `auto` takes the fastest that is there. A step that cannot be in one kernel is several (`steps`); one that cannot even
 be traced runs eagerly. One line in the log says why.
+
+What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, by all of a chip at once;
+or the loop reads x instead and projects it step by step (`takes_projection`).
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from nnarena.kernels import chunk
+from nnarena.kernels import chunk, plan
 from nnarena.kernels.hoist import hoist
+from nnarena.kernels.launch import can_fuse
+from nnarena.kernels.linear import THIN, Projection
 from nnarena.kernels.trace import CannotCompile, Signature, flat_step, repeated
 
 BACKENDS = ("auto", "native", "fused", "compiled", "eager")
@@ -35,29 +41,77 @@ def run(
 ) -> tuple[Tensor, Any]:
     """`step` over all inputs (B, T, …), several times each: the last outputs (B, T, …), and the last state.
 
+    Inputs are tensors or projections.
+
     If only the `last` of all is wanted, (B, 1, …), the way back need not be told that the others have no gradient.
     """
-    like = pytree.tree_leaves(inputs)[0]
+    like = _read(pytree.tree_leaves(inputs)[0])
     if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
         try:
             return fused(step, constants, inputs, state, repeats, last, on_cpu=True)
         except CannotCompile as reason:
             log.info("The steps of %s are compiled by torch: %s", step.__qualname__, reason)
-        return chunk.run(_known(step, repeats), constants, inputs, state, last)
+        return chunk.run(_known(step, repeats), constants, computed(inputs), state, last)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
             return fused(step, constants, inputs, state, repeats, last)
         except CannotCompile as reason:
             _tell(step, str(reason))
-    return eager(repeated(step, repeats), constants, inputs, state, last)
+    return eager(repeated(step, repeats), constants, computed(inputs), state, last)
 
 
 _known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once
 
 
-def can_fuse(x: Tensor) -> bool:
-    """Whether there is a GPU to compile for, and nobody else is tracing."""
-    return x.is_cuda and x.dtype == torch.float32 and not torch.compiler.is_compiling() and has_triton()
+def takes_projection(x: Tensor, backend: str) -> bool:
+    """Whether a backend projects x within its loop, step by step, instead of reading what was computed before.
+
+    A CPU does: it multiplies faster than memory brings what comes of it. A kernel does if x has a few features; unless
+    somebody wants the gradient of x, for which threads would have to wait for each other.
+    """
+    if backend == "compiled":
+        return True
+    return backend == "fused" and x.shape[-1] <= THIN and not wants_gradient(x)
+
+
+def computed(inputs: Any) -> Any:
+    """Inputs as they are, but for projections, which are computed."""
+    return pytree.tree_map(lambda leaf: leaf.compute() if isinstance(leaf, Projection) else leaf, inputs)
+
+
+def within(step: Step, constants: Any, inputs: Any, backend: str) -> tuple[Step, Any, Any] | None:
+    """A step that projects what it reads, with its constants and inputs; None if this backend takes no projection."""
+    leaves, tree = pytree.tree_flatten(inputs)
+    taken = {
+        place: leaf
+        for place, leaf in enumerate(leaves)
+        if isinstance(leaf, Projection) and takes_projection(leaf.x, backend)
+    }
+    if not taken:
+        return None
+    maps = tuple((leaf.weight.t(), leaf.bias) for leaf in taken.values())
+    read = [taken[place].x if place in taken else computed(leaf) for place, leaf in enumerate(leaves)]
+    return _projecting(step, tuple(taken)), (constants, maps), pytree.tree_unflatten(read, tree)
+
+
+@functools.cache
+def _projecting(step: Step, places: tuple[int, ...]) -> Step:
+    """`step` that is given x in some places of its input, and Wᵀ and b beside its constants."""
+
+    @functools.wraps(step)
+    def projecting(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
+        constants, maps = constants
+        leaves, tree = pytree.tree_flatten(u)
+        for place, (weight, bias) in zip(places, maps, strict=True):
+            x = leaves[place]
+            leaves[place] = x @ weight if bias is None else torch.addmm(bias, x, weight)
+        return step(constants, pytree.tree_unflatten(leaves, tree), state)
+
+    return projecting
+
+
+def _read(given: Tensor | Projection) -> Tensor:
+    return given.x if isinstance(given, Projection) else given
 
 
 def is_mapped() -> bool:
@@ -73,13 +127,17 @@ def wants_gradient(tensor: Tensor) -> bool:
     return tensor.requires_grad or functorch.is_gradtrackingtensor(tensor)
 
 
-@functools.cache
-def has_triton() -> bool:
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def copies(tensors: Iterable[Tensor]) -> int:
+    """How many are computed at once: the sizes of the dimensions that `torch.vmap` hides."""
+    functorch = torch._C._functorch  # type: ignore[attr-defined]
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        while functorch.is_functorch_wrapped_tensor(tensor):
+            inside = functorch.get_unwrapped(tensor)
+            if functorch.is_batchedtensor(tensor):
+                sizes[functorch.maybe_get_level(tensor)] = inside.shape[functorch.maybe_get_bdim(tensor)]
+            tensor = inside
+    return math.prod(sizes.values())
 
 
 @functools.cache
@@ -96,6 +154,41 @@ def fused(
     """
     from nnarena.kernels.passes import Forward
 
+    projecting = _on_cpu if on_cpu else _projecting_call
+    call = projecting(step, constants, inputs, state, repeats)
+    loop, tensors = call or _call(step, constants, computed(inputs), state, repeats, on_cpu=on_cpu)
+    training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in tensors)
+    output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in tensors))
+    parts, tree = pytree.tree_flatten(state)
+    ends = [part.squeeze(0) for part in rest[: len(parts)]]
+    return output.squeeze(0), pytree.tree_unflatten(ends, tree)
+
+
+def _projecting_call(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Any, Any] | None:
+    """A loop that projects what it reads; None where that does not pay.
+
+    It does for a block of samples in every program, of which there are many: memory is what they all wait for.
+    """
+    if (inside := within(step, constants, inputs, "fused")) is None:
+        return None
+    tensors = [leaf for leaf in pytree.tree_leaves((inside, state)) if isinstance(leaf, Tensor)]
+    sequences = len(_read(pytree.tree_leaves(inputs)[0])) * copies(tensors)
+    if sequences < plan.MANY:
+        return None
+    loop, tensors = _call(*inside, state, repeats, whole=True)
+    return None if loop.reason or not loop.plans_blocks(sequences, tensors[0].device) else (loop, tensors)
+
+
+def _on_cpu(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Any, Any] | None:
+    """The same on a CPU, where it pays always; None if there is nothing to project."""
+    inside = within(step, constants, inputs, "compiled")
+    return None if inside is None else _call(*inside, state, repeats, whole=True, on_cpu=True)
+
+
+def _call(
+    step: Step, constants: Any, inputs: Any, state: Any, repeats: int, whole: bool = False, on_cpu: bool = False
+) -> tuple[Any, list[Tensor]]:
+    """The loop of a step, and the tensors that it is called with; a `whole` step is left as it is."""
     flat_constants, constants_tree = pytree.tree_flatten(constants)
     flat_inputs, inputs_tree = pytree.tree_flatten(inputs)
     flat_state, state_tree = pytree.tree_flatten(state)
@@ -106,17 +199,13 @@ def fused(
     trees = (constants_tree, inputs_tree, state_tree)
     cell = (step, tuple(_key(static) for static in statics), str(trees), on_cpu)
     signature = _signature(tensors, flat_inputs, flat_state, repeats)
-    parts = _once((cell, signature, "parts"), lambda: hoist(flat_step(step, trees, statics), signature))
     flat = flat_step(step, trees, statics)
+    parts = None if whole else _once((cell, signature, "parts"), lambda: hoist(flat, signature))
     if parts is not None:
         flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
         signature = _signature(tensors, flat_inputs, flat_state, repeats)
     loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature, on_cpu))
-    everything = [*tensors, *flat_inputs, *flat_state]
-    training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in everything)
-    output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in everything))
-    ends = [part.squeeze(0) for part in rest[: len(flat_state)]]
-    return output.squeeze(0), pytree.tree_unflatten(ends, state_tree)
+    return loop, [*tensors, *flat_inputs, *flat_state]
 
 
 def _signature(constants: list[Tensor], inputs: list[Tensor], state: list[Tensor], repeats: int) -> Signature:

@@ -11,16 +11,16 @@ import importlib.util
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
 from nnarena.kernels.cache import cache_folder
-from nnarena.kernels.compile import Compiled, Gemm, Place, Text, Total, compile_step
+from nnarena.kernels.compile import Compiled, Gemm, Part, Text, Total, compile_step
 from nnarena.kernels.descriptors import computed_in_place
-from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
+from nnarena.kernels.gemm import for_every_row, product_and_sum_over_steps, product_over_steps, products_over_steps
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.plan import Plan, make_plan
@@ -56,6 +56,11 @@ class Loop:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
         return self.kernels[plan]
 
+    def plans_blocks(self, sequences: int, device: torch.device) -> bool:
+        """Whether a program holds a block of samples if there are so many sequences."""
+        made = make_plan(self.traced, self.signature, sequences, precision_on(device))
+        return made.rows > 1 and not made.matrices
+
     def of(self, tensors: Sequence[Tensor]) -> Kernels | Steps:
         """What suits these tensors; of the kernels, those for few sequences need the least memory on the chip."""
         seeds, batch = tensors[self.counts[0]].shape[:2]
@@ -75,6 +80,13 @@ def precision_on(device: torch.device) -> str:
     return "bf16x6" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
+class Sums(NamedTuple):
+    """What is added up over all samples and steps: a part of memory, or each number of an input times it."""
+
+    part: Part
+    times: int | None = None
+
+
 class Kernels:
     """Three kernels, ready to be launched: forward in training, forward else, and backward."""
 
@@ -82,8 +94,8 @@ class Kernels:
         self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
         # what the way forward writes and the way back reads
         self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
-        # factors whose sum is the gradient of a bias
-        self.biases = {each.terms for each in compiled.totals if compiled.shapes[f"c{each.constant}"] == (each.width,)}
+        # sums that come with a product which reads the same: gradients of biases, and of weights of a few features
+        self.sums = [Sums(part, each.times) for each in compiled.totals if self._is_whole(each) for part in each.parts]
         self.fits: dict[torch.device, bool] = {}
         self.direct: dict[str, bool] = {}  # source: whether threads read and write what is theirs
 
@@ -140,7 +152,7 @@ class Kernels:
             known = gradients.get(f"dc{constant}")
             gradients[f"dc{constant}"] = part if known is None else known + part
 
-        sums: dict[Place, Tensor] = {}
+        sums: dict[Sums, Tensor] = {}
         for gemm in compiled.gemms:
             add(gemm.constant, self._product(gemm, memory, sums))
         for total in compiled.totals:
@@ -157,28 +169,66 @@ class Kernels:
         repeats = self.compiled.repeats
         return gradient if gradient is None or repeats == 1 else gradient.unflatten(2, (-1, repeats)).sum(3)
 
-    def _product(self, gemm: Gemm, memory: dict[str, Tensor], sums: dict[Place, Tensor]) -> Tensor:
-        """A gradient of a weight. Where a bias has the sum of one of its factors for a gradient, `sums` gets it too."""
+    def _product(self, gemm: Gemm, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> Tensor:
+        """A gradient of a weight. Sums that are wanted of one of its factors go into `sums`."""
         places = (gemm.right, gemm.left) if gemm.turned else (gemm.left, gemm.right)
         sizes = self.compiled.shapes[f"c{gemm.constant}"]
-        left, right = (_factor(memory, place, size) for place, size in zip(places, sizes, strict=True))
-        wanted = [place in self.biases and place not in sums for place in places]
-        if wanted[0]:
-            part, sums[places[0]] = product_and_sum_over_steps(left, right, self.plan.precision)
-        elif wanted[1]:
-            part, sums[places[1]] = product_and_sum_over_steps(right, left, self.plan.precision)
-            part = part.mT
+        read = [Part(place, size) for place, size in zip(places, sizes, strict=True)]
+        wanted = [[each for each in self.sums if each not in sums and each.part.within(part)] for part in read]
+        if wanted[1] and not wanted[0]:
+            product = self._product_and_sums(read[1], read[0], wanted[1], memory, sums).mT
         else:
-            part = product_over_steps(left, right, self.plan.precision)
-        return part if gemm.scale == 1 else gemm.scale * part
+            product = self._product_and_sums(*read, wanted[0], memory, sums)
+        return product if gemm.scale == 1 else gemm.scale * product
 
-    def _total(self, total: Total, memory: dict[str, Tensor], sums: dict[Place, Tensor]) -> Tensor:
-        """A gradient of a bias."""
-        sizes = self.compiled.shapes[f"c{total.constant}"]
-        if sizes == (total.width,) and total.terms in sums:
-            return sums[total.terms]
-        rows = _factor(memory, total.terms, total.width).sum((1, 2)).flatten(1)
+    def _product_and_sums(
+        self, left: Part, right: Part, wanted: list[Sums], memory: dict[str, Tensor], sums: dict[Sums, Tensor]
+    ) -> Tensor:
+        """A product, and sums that are wanted of its left side; with one input, if it is times one."""
+        times = next((each.times for each in wanted if each.times is not None), None)
+        found = products_over_steps(
+            _factor(memory, left),
+            _factor(memory, right),
+            self.plan.precision,
+            few=None if times is None else memory[f"u{times}"],
+            summed=any(each.times is None for each in wanted),
+        )
+        for each in wanted:
+            if each.times in (None, times):
+                begin = each.part.place.start - left.place.start
+                whole = found.sum if each.times is None else found.thin
+                sums[each] = whole[..., begin : begin + each.part.width]
+        return found.product
+
+    def _total(self, total: Total, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> Tensor:
+        """A gradient of a bias, or of weights that an input of a few features meets."""
+        if self._is_whole(total):
+            wanted = [Sums(part, total.times) for part in total.parts]
+            for each in wanted:
+                if each not in sums:
+                    self._sum_alone(each, memory, sums)
+            return torch.cat([sums[each] for each in wanted], -1) if len(wanted) > 1 else sums[wanted[0]]
+        (part,), sizes = total.parts, self.compiled.shapes[f"c{total.constant}"]
+        rows = _factor(memory, part).sum((1, 2)).flatten(1)
         return rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes)
+
+    def _sum_alone(self, wanted: Sums, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> None:
+        """A sum of what no product reads; and the bias', which reads the same."""
+        factor, bias = _factor(memory, wanted.part), Sums(wanted.part)
+        if wanted.times is None:
+            sums[wanted] = factor.sum((1, 2, 3))
+            return
+        few = for_every_row(memory[f"u{wanted.times}"], factor)
+        if bias in self.sums:
+            product, sums[bias] = product_and_sum_over_steps(factor, few, self.plan.precision)
+        else:
+            product = product_over_steps(factor, few, self.plan.precision)
+        sums[wanted] = product.mT
+
+    def _is_whole(self, total: Total) -> bool:
+        """Whether a sum has the shape of the constant as it is."""
+        shape = self.compiled.shapes[f"c{total.constant}"]
+        return total.times is not None or shape == (sum(part.width for part in total.parts),)
 
     def _memory(self, tensors: Sequence[Tensor], text: Text) -> dict[str, Tensor]:
         """What a kernel is given."""
@@ -261,11 +311,11 @@ def _number_type(dtype: torch.dtype) -> torch.dtype:
     return torch.int8 if dtype == torch.bool else torch.int32
 
 
-def _factor(memory: dict[str, Tensor], place: Place, size: int) -> Tensor:
-    """(S, B, T, rows, size); of a history, the states before each step."""
-    whole = memory[place.name]
+def _factor(memory: dict[str, Tensor], part: Part) -> Tensor:
+    """(S, B, T, rows, width); of a history, the states before each step."""
+    whole, place = memory[part.place.name], part.place
     numbers = (whole[:, :, :-1] if place.name.startswith("hist") else whole).flatten(3)
-    return numbers[..., place.start : place.start + place.rows * size].unflatten(3, (place.rows, size))
+    return numbers[..., place.start : place.start + place.rows * part.width].unflatten(3, (place.rows, part.width))
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Layers and architectures, one file each; every one works alone as an ordinary torch module."""
 
+from nnarena.kernels.linear import Projection
 from nnarena.nn.attention_split import AttentionSplit
 from nnarena.nn.attention_wise import AttentionWise1d, AttentionWise2d
 from nnarena.nn.attention_wise_net import AttentionWiseNet
@@ -62,6 +63,7 @@ __all__ = [
     "MemoryCell",
     "NegativeSampling",
     "OneHot",
+    "Projection",
     "Random",
     "Recurrent",
     "RecurrentAttentionTransformer",

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.nn.ct_rnn import spans_or_ones
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -86,7 +86,7 @@ class CTGRU(Recurrent):
         """(2 H M, …) → (2, M, H, …): a CPU sums over scales fastest where units are neighbours."""
         return gates.unflatten(0, (2, self.hidden_size, self.scales)).transpose(1, 2)
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Projection, Tensor]:
         """What the input says of the two scales, less ln τ_i, and of q, (B, T, 2 M H + H); and the decay, (B, T, M, 1).
 
         As one product: its gradient is read once.
@@ -97,7 +97,7 @@ class CTGRU(Recurrent):
         weight = torch.cat([self._scales_first(W_g).flatten(0, 2), W_q])
         offset = torch.cat([(self._scales_first(b_g) - log_tau).flatten(), b_q])
         decay = (-spans_or_ones(x, timespans).unsqueeze(-1) / log_tau.exp()).exp()
-        return linear(x, weight, offset), decay
+        return Projection(x, weight, offset), decay
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor], traces: Tensor) -> tuple[Tensor, Tensor]:

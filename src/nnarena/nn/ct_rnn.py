@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.solvers import Slope, advance, check_solver, dopri5
 
@@ -89,8 +89,8 @@ class CTRNN(Recurrent):
             solve = functools.partial(advance, unfolds=unfolds, solver=self.solver)
         return self.weight_ih, self.weight_hh.t(), self.bias, self.scale, self.tau, solve
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
-        return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans) / self.repeats
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Projection, Tensor]:
+        return Projection(x, constants[0], constants[2]), spans_or_ones(x, timespans) / self.repeats
 
     @staticmethod
     def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import dense
 from nnarena.nn.linear import linear
@@ -148,8 +149,8 @@ class DNC(Recurrent):
             clip=self.clip,
         )
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return linear(x, constants.weight_input, constants.bias)
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Projection:
+        return Projection(x, constants.weight_input, constants.bias)
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: tuple[Tensor, ...]) -> tuple[State, Tensor]:

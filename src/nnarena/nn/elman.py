@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent, one_chunk
 
 Constants = tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]
@@ -61,8 +61,8 @@ class Elman(Recurrent):
     def constants(self) -> Constants:
         return self.weight_ih, self.weight_hh.t(), self.bias, ACTIVATIONS[self.activation]
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return linear(x, constants[0], constants[2])
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Projection:
+        return Projection(x, constants[0], constants[2])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

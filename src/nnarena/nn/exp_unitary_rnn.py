@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.kernels.recurrence import can_fuse
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.unitary_rnn import Pair, complex_step
 
@@ -124,8 +124,8 @@ class ExpUnitaryRNN(Recurrent):
         weight = torch.cat(self.input_matrix()) if self.fourier_input else self.weight_ih
         return weight, self._matrix(), self.bias
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return linear(x, constants[0])
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Projection:
+        return Projection(x, constants[0])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Pair) -> tuple[Pair, Tensor]:

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.nn.budget import width_or_widest
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float]
@@ -67,8 +67,8 @@ class Jordan(Recurrent):
     def constants(self) -> Constants:
         return self.weight_ih, self.weight_oh.t(), self.bias_h, self.weight_ho.t(), self.bias_o, self.decay
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return linear(x, constants[0], constants[2])
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Projection:
+        return Projection(x, constants[0], constants[2])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nnarena.kernels.linear import ROWS
 from nnarena.kernels.recurrence import can_fuse
-from nnarena.nn.linear import ROWS
 
 SHORT = 128  # numbers of a row, up to which a program of its own is too much for it
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.nn.ct_rnn import CTRNN, spans_or_ones
 from nnarena.nn.ct_rnn import Constants as FlowConstants
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 Constants = tuple[Tensor, Tensor, Tensor, FlowConstants]
@@ -75,8 +75,8 @@ class ODELSTM(Recurrent):
         bias = self.bias + nn.functional.pad(forget, (self.hidden_size, 2 * self.hidden_size))
         return self.weight_ih, self.weight_hh.t(), bias, self.flow.constants(self.flow.unfolds)
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Tensor, Tensor]:
-        return linear(x, constants[0], constants[2]), spans_or_ones(x, timespans)
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Projection, Tensor]:
+        return Projection(x, constants[0], constants[2]), spans_or_ones(x, timespans)
 
     @staticmethod
     def step(

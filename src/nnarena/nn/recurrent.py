@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from nnarena.kernels import chunk, recurrence
+from nnarena.kernels.linear import Projection
 
 State = Tensor | tuple[Tensor, ...]
+Projected = Tensor | Projection | tuple[Tensor | Projection, ...]
 
 
 class Recurrent(nn.Module):
@@ -22,7 +24,8 @@ class Recurrent(nn.Module):
 
         constants()                            what depends on the parameters only: once a call
         project(constants, x_BTF, spans_BT)    what depends on the input only: once for all steps; a tensor
-                                               (B, T, …) or several
+                                               (B, T, …) or several; `Projection(x, W, b)`, which is x Wᵀ + b, may
+                                               be left to the loop where that is faster
         step(constants, u_t, state)            what recurs: (state, output) of one step; no side effects, no
                                                control flow that looks at numbers
         finish(constants, outputs)             what nothing recurs on: once for the outputs of all steps
@@ -59,7 +62,7 @@ class Recurrent(nn.Module):
     def constants(self) -> Any:
         raise NotImplementedError
 
-    def project(self, constants: Any, x: Tensor, timespans: Tensor | None) -> Tensor | tuple[Tensor, ...]:
+    def project(self, constants: Any, x: Tensor, timespans: Tensor | None) -> Projected:
         return x
 
     @staticmethod

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
+from nnarena.kernels.linear import Projection
 from nnarena.kernels.recurrence import can_fuse
 from nnarena.nn.head import SequenceModel
-from nnarena.nn.linear import linear
 from nnarena.nn.recurrent import Recurrent
 
 EPSILON = 0.01  # what modReLU adds to every modulus
@@ -137,8 +137,8 @@ class UnitaryRNN(Recurrent):
         matrix: Any = self._matrix()
         return self.weight_ih, (matrix if self.complex else matrix[0]), self.bias
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Tensor:
-        return linear(x, constants[0])
+    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> Projection:
+        return Projection(x, constants[0])
 
     @staticmethod
     def step(constants: Constants, u: Tensor, state: Tensor | Pair) -> tuple[Tensor | Pair, Tensor]:
