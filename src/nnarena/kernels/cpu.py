@@ -1,8 +1,8 @@
 """Compiled loops at work on a CPU: a C++ compiler, memory, and gradients.
 
-S seeds, B batch, T steps. A block of samples is the work of one thread from the first step to the last, so threads never
-wait for each other; each block sums gradients of weights for itself, and these are added up in their order, so that the
-numbers are the same however many threads there are.
+S seeds, B batch, T steps. A block of samples is the work of one thread from the first step to the last, so threads
+never wait for each other; each block sums gradients of weights for itself, and these are added up in their order, so
+that the numbers are the same however many threads there are.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shutil
+import string
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from torch import Tensor
 
 from nnarena.core.files import write_text
 from nnarena.kernels.cache import cache_folder
-from nnarena.kernels.compile import Text, compile_step
+from nnarena.kernels.compile import Compiled, Text, compile_step
 from nnarena.kernels.emit_cpp import OURS
 from nnarena.kernels.plan import LANES, cpu_plan
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace
@@ -44,33 +47,39 @@ FLAGS = (
 )
 PATIENCE = 120  # seconds
 
+log = logging.getLogger("nnarena.kernels")
+_made: dict[tuple[str, str], Any] = {}  # a name and a text: the function, or why there is none
+
 
 class Loop:
-    """The kernels of one cell; whatever stands in their way, CannotCompile says."""
+    """The kernels of one cell."""
 
     reason = ""
 
     def __init__(self, step: FlatStep, signature: Signature) -> None:
         self.counts = (len(signature.constants), len(signature.inputs), len(signature.state))
-        self.kernels = Kernels(step, signature, self.counts)
+        self.kernels = Kernels(compile_step(trace(step, signature), signature, cpu_plan()), self.counts)
 
     def of(self, tensors: Sequence[Tensor]) -> Kernels:
         return self.kernels
 
 
 class Kernels:
-    """Three functions of machine code: forward in training, forward else, and backward."""
+    """Three functions of machine code, compiled when they are called: forward in training, forward else, and backward.
 
-    def __init__(self, step: FlatStep, signature: Signature, counts: tuple[int, int, int]) -> None:
-        self.compiled, self.counts = compile_step(trace(step, signature), signature, cpu_plan()), counts
-        self.kept = sorted(name for name in self.compiled.forward.arguments if name.startswith(OURS))
-        for text in (self.compiled.forward, self.compiled.backward):
-            function(text.source, name_of(text, self.compiled.backward))
+    CannotCompile if there is no compiler, or it fails.
+    """
+
+    def __init__(self, compiled: Compiled, counts: tuple[int, int, int]) -> None:
+        self.compiled, self.counts = compiled, counts
+        self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(OURS))
 
     def forward(self, tensors: Sequence[Tensor], training: bool, last: bool) -> dict[str, Tensor]:
-        text = self.compiled.forward if training else self.compiled.inference
+        compiled = self.compiled
+        ready([("forward", compiled.forward), ("backward", compiled.backward)] if training else [])
         memory = self._memory(tensors)
-        self._run(text, memory, every=self._steps(memory) if last else self.compiled.repeats)
+        text = compiled.forward if training else compiled.inference
+        self._run("forward", text, memory, every=self._steps(memory) if last else compiled.repeats)
         return memory
 
     def output(self, memory: dict[str, Tensor], last: bool) -> Tensor:
@@ -84,7 +93,7 @@ class Kernels:
     ) -> list[Tensor | None]:
         memory = self._memory(tensors) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": pull.contiguous()} | {f"end{part}": end.contiguous() for part, end in enumerate(ends)}
-        self._run(self.compiled.backward, memory, every=self._steps(memory) // pull.shape[2])
+        self._run("backward", self.compiled.backward, memory, every=self._steps(memory) // pull.shape[2])
         constants, inputs, state = self.counts
         return [
             *(memory[name].sum(0) if (name := f"dc{place}") in memory else None for place in range(constants)),
@@ -107,31 +116,34 @@ class Kernels:
         names += [f"start{i}" for i in range(state)]
         return {name: tensor.to(torch.float32).contiguous() for name, tensor in zip(names, tensors, strict=True)}
 
-    def _run(self, text: Text, memory: dict[str, Tensor], every: int) -> None:
+    def _run(self, name: str, text: Text, memory: dict[str, Tensor], every: int) -> None:
         """Call a function; what it writes is made first."""
         (seeds, batch), steps = memory["u0"].shape[:2], self._steps(memory)
         blocks = -(-batch // LANES)
-        for name in text.arguments:
-            if name in memory:
-                continue
-            shape = self.compiled.shapes[name]
-            if name.startswith("dc"):
-                size: tuple[int, ...] = (blocks, seeds, *shape)
-            elif name.startswith(OURS):
-                size = (seeds, blocks, steps + name.startswith("hist"), *shape, LANES)
-            elif name.startswith(("end", "dstart")):
-                size = (seeds, batch, *shape)
-            else:
-                size = (seeds, batch, steps // every if name == "output" else steps, *shape)
-            # a gradient of which some part is always zero is not written there
-            memory[name] = torch.zeros(size) if name.startswith(("dc", "du")) else torch.empty(size)
-        places = (ctypes.c_void_p * len(text.arguments))(*(memory[name].data_ptr() for name in text.arguments))
-        call = function(text.source, name_of(text, self.compiled.backward))
-        call(places, steps, batch, every, seeds, torch.get_num_threads())
+        sizes = {
+            "dc": (blocks, seeds),
+            "du": (seeds, batch, steps),
+            "hist": (seeds, blocks, steps + 1),
+            "saved": (seeds, blocks, steps),
+            "output": (seeds, batch, steps // every),
+            "end": (seeds, batch),
+            "dstart": (seeds, batch),
+        }
+        for place in text.arguments:
+            if place not in memory:
+                size = (*sizes[place.rstrip(string.digits)], *self.compiled.shapes[place])
+                size = (*size, LANES) if place.startswith(OURS) else size
+                # of a gradient, a part that is always zero is not written
+                memory[place] = torch.zeros(size) if place.startswith("dc") else torch.empty(size)
+        places = (ctypes.c_void_p * len(text.arguments))(*(memory[place].data_ptr() for place in text.arguments))
+        function(name, text.source)(places, steps, batch, every, seeds, torch.get_num_threads())
 
 
-def name_of(text: Text, backward: Text) -> str:
-    return "backward" if text is backward else "forward"
+def ready(texts: Sequence[tuple[str, Text]]) -> None:
+    """Functions that are wanted together are compiled together."""
+    if any((name, text.source) not in _made for name, text in texts):
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda each: function(each[0], each[1].source), texts))
 
 
 @functools.cache
@@ -150,18 +162,32 @@ def processor() -> str:
     return f"{platform.machine()} {platform.processor()}"
 
 
-@functools.cache
-def function(text: str, name: str) -> Any:
+def function(name: str, text: str) -> Any:
     """The function of this text, compiled, or as it was compiled before. CannotCompile if that fails."""
+    if (name, text) not in _made:
+        try:
+            _made[name, text] = _function(name, text)
+        except CannotCompile as reason:
+            _made[name, text] = reason
+    if isinstance(_made[name, text], CannotCompile):
+        raise _made[name, text]
+    return _made[name, text]
+
+
+def _function(name: str, text: str) -> Any:
     command = compiler()
     if command is None:
         raise CannotCompile("there is no C++ compiler.")
     key = "\n".join([text, HEADER.read_text(), command, *FLAGS, processor()])
     path = cache_folder() / f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     if not path.exists():
+        log.info("Compiling %s for this CPU.", path.stem)
         write_text(path.with_suffix(".cpp"), text)
         compile_to(path, command)
-    found = getattr(ctypes.CDLL(str(path)), name)
+    try:
+        found = getattr(ctypes.CDLL(str(path)), name)
+    except OSError as error:  # a folder from which nothing may be run
+        raise CannotCompile(f"machine code cannot be loaded: {error}") from error
     found.argtypes = [ctypes.c_void_p, *[ctypes.c_long] * 5]
     found.restype = None
     return found

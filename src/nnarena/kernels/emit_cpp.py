@@ -1,20 +1,21 @@
 """From tiles to the text of a loop in C++, for a CPU.
 
 A program has a block of samples, one in every lane of its vectors (`lanes.hpp`). Memory that only our loops read has
-the lanes last as well: (seeds, blocks, steps, numbers, LANES). Memory of torch has samples in front, and is turned round
-as it is read and written.
+the lanes last as well: (seeds, blocks, steps, numbers, LANES). Memory of torch has samples in front, and is turned
+round as it is read and written.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from nnarena.kernels.index import Axis, Index
+from nnarena.kernels.index import Axis
 from nnarena.kernels.kernel import Kernel, arguments, axes_of, needed_tiles
 from nnarena.kernels.nests import Nest, Nests, Room, own_axes
 from nnarena.kernels.plan import LANES
+from nnarena.kernels.spots import Spot, product_call, row_major, spot_in
 from nnarena.kernels.tiles import Carry, Ref, Source, Tile, Value, factors_of
 
 OURS = ("hist", "saved")  # memory that nobody else reads
@@ -61,26 +62,6 @@ def emit_cpp(kernel: Kernel) -> str:
     return Writer(kernel).text()
 
 
-@dataclass(frozen=True)
-class Spot:
-    """Where numbers lie: a pointer, how far behind it, and how far apart along each axis."""
-
-    pointer: str
-    offset: int
-    strides: dict[Axis, int]
-    lanes: bool
-
-    def at(self, env: dict[Axis, str]) -> str:
-        terms = [str(self.offset)] * bool(self.offset)
-        terms += [
-            name if step == 1 else f"{name} * {step}" for axis, step in self.strides.items() if (name := env[axis])
-        ]
-        if not terms:
-            return self.pointer
-        place = " + ".join(terms)
-        return f"{self.pointer} + ({place}) * LANES" if self.lanes else f"{self.pointer} + {place}"
-
-
 @dataclass
 class Effect:
     """A value that is written, or added to what is there."""
@@ -89,15 +70,6 @@ class Effect:
     spot: Spot
     axes: tuple[Axis, ...]
     adds: bool = False
-
-
-@dataclass
-class Loop:
-    """Axes that are one loop, and what they are in each of several places."""
-
-    size: int
-    strides: list[int]
-    axes: list[Axis] = field(default_factory=list)
 
 
 class Writer:
@@ -260,6 +232,8 @@ class Writer:
             if held[0].first:
                 size = f"{numbers} * LANES * sizeof(float)"
                 self.line(f"std::memcpy({held[0].first[0].name}, state{part}, {size});")
+        for source in self._written_for_torch():  # some of it may be zero always
+            self.line(f"std::memset({source.name}_turned, 0, {source.numbers} * LANES * sizeof(float));")
         for number, total in enumerate(self.kernel.sums):
             lanes = " * LANES" if self._in_lanes(total.terms) else ""
             size = math.prod(axis.size for axis in total.axes)
@@ -286,13 +260,18 @@ class Writer:
                 self.line(turn if every == 1 else f"if (step % {every} == 0) {turn}")
 
     def _write(self) -> None:
-        for source in {store.source.name: store.source for store in self.kernel.stores}.values():
-            if is_ours(source):
-                continue
+        for source in self._written_for_torch():
             every, numbers = source.every, source.numbers
             place = f"{source.name} + {'t' if every == 1 else f't / {every}'} * {numbers}"
             turn = f"given<{numbers}>({place}, {source.name}_turned, {length(source)} * {numbers}, live);"
             self.line(f"if (t % {every} == {every} - 1) {turn}" if source.last else turn)
+
+    def _written_for_torch(self) -> list[Source]:
+        return [
+            source
+            for source in {store.source.name: store.source for store in self.kernel.stores}.values()
+            if not is_ours(source)
+        ]
 
     def _finish(self) -> None:
         for part, carry in self._parts().items():
@@ -518,76 +497,17 @@ class Writer:
             return False
         left, right = (self._spot(ref) for ref in found)
         axes, inner = own_axes(tile.axes, self.program), own_axes(tile.detail, self.program)
-        if self.program.batch in tile.detail:
-            return self._outer(axes, inner, out, left, right, adds)
-        if not left.lanes and not right.lanes:
+        call = product_call(axes, inner, out, left, right, adds, across=self.program.batch in tile.detail)
+        if call is None:
             return False
-        if not left.lanes or not right.lanes:
-            weight, x = (right, left) if left.lanes else (left, right)
-            return self._shared_product(axes, inner, out, weight, x, adds)
-        return self._own_product(axes, inner, out, left, right, adds)
-
-    def _shared_product(self, axes, inner, out: Spot, weight: Spot, x: Spot, adds: bool) -> bool:
-        """Of weights with what a sample has."""
-        high = widest([axis for axis in axes if axis not in x.strides], out, weight)
-        deep = widest(inner, weight, x)
-        if high is None or deep is None:
-            return False
-        env = self._around(axes, inner, high, deep, out, adds)
-        sizes = [high.size, deep.size, high.strides[0], high.strides[1], *deep.strides]
-        more = adds or len(deep.axes) < len(inner)
-        self.line(f"product<{listed(sizes)}, {truth(more)}>({out.at(env)}, {weight.at(env)}, {x.at(env)});")
-        self.end(self.around)
-        return True
-
-    def _own_product(self, axes, inner, out: Spot, left: Spot, right: Spot, adds: bool) -> bool:
-        """Of two that a sample has."""
-        high = widest([axis for axis in axes if axis not in right.strides], out, left)
-        wide = widest([axis for axis in axes if axis not in left.strides], out, right)
-        deep = widest(inner, left, right)
-        if deep is None or (high is None and wide is None):
-            return False
-        if high is None:
-            left, right, high, wide = right, left, wide, None
-            deep = Loop(deep.size, deep.strides[::-1], deep.axes)
-        assert high is not None
-        wide = wide or Loop(1, [0, 0])
-        env = self._around(axes, inner, high, deep, out, adds, wide)
-        sizes = [high.size, wide.size, deep.size, high.strides[0], wide.strides[0]]
-        sizes += [high.strides[1], deep.strides[0], wide.strides[1], deep.strides[1]]
-        more = adds or len(deep.axes) < len(inner)
-        self.line(f"own_product<{listed(sizes)}, {truth(more)}>({out.at(env)}, {left.at(env)}, {right.at(env)});")
-        self.end(self.around)
-        return True
-
-    def _outer(self, axes, inner, out: Spot, left: Spot, right: Spot, adds: bool) -> bool:
-        """Summed over samples: the gradient of a weight."""
-        high = widest([axis for axis in axes if axis not in right.strides], out, left)
-        wide = widest([axis for axis in axes if axis not in left.strides], out, right)
-        if high is None or wide is None:
-            return False
-        if wide.strides[0] != 1:
-            left, right, high, wide = right, left, wide, high
-        if wide.strides[0] != 1:
-            return False
-        env = self._around(axes, inner, high, Loop(1, [0, 0]), out, adds, wide, always=True)
-        sizes = [high.size, wide.size, high.strides[0], high.strides[1], wide.strides[1]]
-        self.line(f"outer<{listed(sizes)}>({out.at(env)}, {left.at(env)}, {right.at(env)});")
-        self.end(self.around)
-        return True
-
-    def _around(
-        self, axes, inner, high: Loop, deep: Loop, out: Spot, adds: bool, wide: Loop | None = None, always: bool = False
-    ) -> dict[Axis, str]:
-        """Loops over the axes that a product does not have; and zeros first, where it is added to what is there."""
-        inside = {*high.axes, *deep.axes, *(wide.axes if wide else ())}
-        if not adds and (always or len(deep.axes) < len(inner)):
+        if call.zeros:
             env = self._loops(axes)
             self._zero(out, env)
             self.end(len(axes))
-        rest = [axis for axis in (*axes, *inner) if axis not in inside]
-        self.around = len(rest)
-        return self._loops(rest) | dict.fromkeys(inside, "0")
+        env = self._loops(call.around)
+        self.line(call.text(env))
+        self.end(len(call.around))
+        return True
 
     def _zero(self, out: Spot, env: dict[Axis, str]) -> None:
         if out.lanes:
@@ -613,43 +533,6 @@ def length(source: Source) -> str:
     return f"(T + {source.extra})" if source.extra else "T"
 
 
-def row_major(axes: Sequence[Axis]) -> dict[Axis, int]:
-    strides, step = {}, 1
-    for axis in reversed(axes):
-        strides[axis] = step
-        step *= axis.size
-    return dict(reversed(strides.items()))
-
-
-def spot_in(pointer: str, source: Source, index: Index, lanes: bool = True) -> Spot:
-    offset, strides, step = source.start, {}, math.prod(source.shape)
-    for part, size in zip(index, source.shape, strict=True):
-        step //= size
-        offset += part.offset * step
-        for axis, stride in part.terms:
-            strides[axis] = strides.get(axis, 0) + stride * step
-    return Spot(pointer, offset, strides, lanes)
-
-
-def widest(axes: Sequence[Axis], *spots: Spot) -> Loop | None:
-    """As many of these axes as are one loop in all places, or the longest of them; None if there are none."""
-    if not axes:
-        return None
-
-    def steps(axis: Axis) -> list[int]:
-        return [spot.strides.get(axis, 0) for spot in spots]
-
-    order = sorted(axes, key=lambda axis: [-abs(step) for step in steps(axis)])
-    chained = all(
-        [step * inner.size for step in steps(inner)] == steps(outer)
-        for outer, inner in zip(order, order[1:], strict=False)
-    )
-    if chained:
-        return Loop(math.prod(axis.size for axis in order), steps(order[-1]), list(order))
-    longest = max(axes, key=lambda axis: axis.size)
-    return Loop(longest.size, steps(longest), [longest])
-
-
 def number(value: float | bool) -> str:
     if isinstance(value, bool):
         return "1.0f" if value else "0.0f"
@@ -658,11 +541,3 @@ def number(value: float | bool) -> str:
     if math.isnan(value):
         return "NAN"
     return f"{float(value)!r}f"
-
-
-def truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def listed(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))

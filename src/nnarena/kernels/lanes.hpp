@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lanes {
@@ -115,6 +116,28 @@ INLINE V sin(V x) { return each_lane(x, [](float y) { return std::sin(y); }); }
 INLINE V cos(V x) { return each_lane(x, [](float y) { return std::cos(y); }); }
 INLINE V erf(V x) { return each_lane(x, [](float y) { return std::erf(y); }); }
 
+// A square of numbers turned round: what was row i is column i.
+
+template <int STEP, bool UPPER, int... I>
+INLINE V mixed(V a, V b, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(a, b, (I & STEP ? WIDTH + I - (UPPER ? 0 : STEP) : I + (UPPER ? STEP : 0))...);
+}
+
+template <int STEP = 1>
+INLINE void turn(V *rows) {
+    if constexpr (STEP < WIDTH) {
+        constexpr auto all_lanes = std::make_integer_sequence<int, WIDTH>{};
+#pragma GCC unroll 16
+        for (int i = 0; i < WIDTH; i++)
+            if (!(i & STEP)) {
+                const V a = rows[i], b = rows[i + STEP];
+                rows[i] = mixed<STEP, false>(a, b, all_lanes);
+                rows[i + STEP] = mixed<STEP, true>(a, b, all_lanes);
+            }
+        turn<2 * STEP>(rows);
+    }
+}
+
 // Products. Strides are in numbers of one lane; `out` is added to if ADD.
 
 // out[p] = Σ_k weight[p, k] · x[k]: weights are the same for all samples.
@@ -149,7 +172,7 @@ __attribute__((noinline)) void product(float *out, const float *weight, const fl
 // out[p, q] = Σ_k a[p, k] · b[q, k]: both are a sample's own.
 template <int P, int Q, int K, int OP, int OQ, int AP, int AK, int BQ, int BK, bool ADD>
 __attribute__((noinline)) void own_product(float *out, const float *a, const float *b) {
-    constexpr int TALLER = 4, WIDER = 3;
+    constexpr int WIDER = Q < 3 ? Q : 3, TALLER = P < 12 / WIDER ? P : 12 / WIDER;
     for (int v = 0; v < LANES; v += WIDTH)
         for (long p0 = 0; p0 < P; p0 += TALLER)
             for (long q0 = 0; q0 < Q; q0 += WIDER) {
@@ -201,8 +224,13 @@ INLINE void columns_of_outer(float *out, const float *a, const float *b) {
     constexpr int WIDE = COLUMNS / WIDTH, MOST = SUMS / WIDE;
     constexpr int GROUPS = (P + MOST - 1) / MOST, ROWS = (P + GROUPS - 1) / GROUPS, WHOLE = P / ROWS;
     alignas(64) float turned[LANES * COLUMNS];
-    for (int lane = 0; lane < LANES; lane++)
-        for (int q = 0; q < COLUMNS; q++) turned[lane * COLUMNS + q] = b[q * BQ * LANES + lane];
+    for (int v = 0; v < LANES; v += WIDTH)
+        for (int q = 0; q < COLUMNS; q += WIDTH) {
+            V rows[WIDTH];
+            for (int i = 0; i < WIDTH; i++) rows[i] = load(b + (q + i) * BQ * LANES + v);
+            turn(rows);
+            for (int i = 0; i < WIDTH; i++) store(turned + (v + i) * COLUMNS + q, rows[i]);
+        }
     for (long p = 0; p < WHOLE; p++)
         part_of_outer<P, Q, OP, AP, BQ, ROWS, COLUMNS>(out + p * ROWS * OP, a + p * ROWS * AP * LANES, turned);
     if constexpr (P % ROWS != 0)
@@ -229,19 +257,39 @@ __attribute__((noinline)) void outer(float *out, const float *a, const float *b)
 
 // Memory of torch, where the numbers of a sample are neighbours, and ours, where the samples are.
 
+// N numbers of each sample; of those that are missing, zeros, or what the last has.
 template <int N>
-void taken(float *into, const float *from, long distance, long live, bool repeat) {
-    for (long lane = 0; lane < LANES; lane++) {
-        const bool there = lane < live;
-        const float *sample = from + (there ? lane : live - 1) * distance;
-        for (long n = 0; n < N; n++) into[n * LANES + lane] = there || repeat ? sample[n] : 0.0f;
-    }
+__attribute__((noinline)) void taken(float *into, const float *from, long distance, long live, bool repeat) {
+    constexpr long SQUARE = N / WIDTH * WIDTH;
+    for (long n = 0; n < SQUARE; n += WIDTH)
+        for (long v = 0; v < LANES; v += WIDTH) {
+            V rows[WIDTH];
+            for (long i = 0; i < WIDTH; i++) {
+                const bool there = v + i < live;
+                rows[i] = there || repeat ? loose(from + (there ? v + i : live - 1) * distance + n) : V{};
+            }
+            turn(rows);
+            for (long i = 0; i < WIDTH; i++) store(into + (n + i) * LANES + v, rows[i]);
+        }
+    for (long n = SQUARE; n < N; n++)
+        for (long lane = 0; lane < LANES; lane++) {
+            const bool there = lane < live;
+            into[n * LANES + lane] = there || repeat ? from[(there ? lane : live - 1) * distance + n] : 0.0f;
+        }
 }
 
 template <int N>
-void given(float *into, const float *from, long distance, long live) {
-    for (long lane = 0; lane < live; lane++)
-        for (long n = 0; n < N; n++) into[lane * distance + n] = from[n * LANES + lane];
+__attribute__((noinline)) void given(float *into, const float *from, long distance, long live) {
+    constexpr long SQUARE = N / WIDTH * WIDTH;
+    for (long n = 0; n < SQUARE; n += WIDTH)
+        for (long v = 0; v < live; v += WIDTH) {
+            V rows[WIDTH];
+            for (long i = 0; i < WIDTH; i++) rows[i] = load(from + (n + i) * LANES + v);
+            turn(rows);
+            for (long i = 0; i < WIDTH && v + i < live; i++) put(into + (v + i) * distance + n, rows[i]);
+        }
+    for (long n = SQUARE; n < N; n++)
+        for (long lane = 0; lane < live; lane++) into[lane * distance + n] = from[n * LANES + lane];
 }
 
 // `work(number, room)` for all numbers below `count`, by so many threads; each has room for so many numbers.

@@ -2,13 +2,14 @@
 
     eager      one step after the other: the definition
     fused      the whole loop in one kernel, the way back in another (CUDA, float32)
-    compiled   ten steps in one call of machine code (`chunk`; a CPU with a C++ compiler)
+    compiled   the whole loop in one function of machine code, the way back in another (a CPU, a C++ compiler, float32)
 
-`auto` takes the fastest that is there. A step that cannot be in one kernel is several (`steps`); one that cannot even
-be traced runs eagerly. One line in the log says why.
+`auto` takes the fastest that is there. A step that cannot be in one kernel is several (`steps`); of one that cannot be
+a function of its own, torch compiles ten at a time (`chunk`); one that cannot even be traced runs eagerly. One line in
+the log says why.
 
-What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, by all of a chip at once;
-or the loop reads x instead and projects it step by step (`takes_projection`).
+What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, by all of a chip at
+once; or the loop reads x instead and projects it step by step (`takes_projection`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from nnarena.core.workload import expected_calls
 from nnarena.kernels import chunk, plan
 from nnarena.kernels.hoist import hoist
 from nnarena.kernels.launch import can_fuse
@@ -30,6 +32,7 @@ from nnarena.kernels.linear import THIN, Projection
 from nnarena.kernels.trace import CannotCompile, Signature, flat_step, repeated
 
 BACKENDS = ("auto", "native", "fused", "compiled", "eager")
+REPAID = 20_000  # steps, 200 calls of 100: two seconds of compiling against 0.1 ms or more that each of them saves
 Step = Callable[[Any, Any, Any], tuple[Any, Tensor]]
 eager = chunk.loop
 log = logging.getLogger("nnarena.kernels")
@@ -37,27 +40,42 @@ _loops: dict[Any, Any] = {}  # one cell and its sizes: its parts and its kernels
 
 
 def run(
-    step: Step, constants: Any, inputs: Any, state: Any, backend: str = "auto", repeats: int = 1, last: bool = False
+    step: Step,
+    constants: Any,
+    inputs: Any,
+    state: Any,
+    backend: str = "auto",
+    repeats: int = 1,
+    last: bool = False,
+    apart: bool = True,
 ) -> tuple[Tensor, Any]:
     """`step` over all inputs (B, T, …), several times each: the last outputs (B, T, …), and the last state.
 
-    Inputs are tensors or projections.
-
-    If only the `last` of all is wanted, (B, 1, …), the way back need not be told that the others have no gradient.
+    Inputs are tensors or projections. If only the `last` of all is wanted, (B, 1, …), the way back need not be told
+    that the others have no gradient. A step whose samples are not computed `apart` cannot be one kernel.
     """
     like = _read(pytree.tree_leaves(inputs)[0])
-    if backend == "compiled" or (backend == "auto" and chunk.worthwhile(like)):
+    if backend == "compiled" or (backend == "auto" and compiling_pays(like)):
         try:
-            return fused(step, constants, inputs, state, repeats, last, on_cpu=True)
+            if apart:
+                return compiled(step, constants, inputs, state, repeats, last)
         except CannotCompile as reason:
-            log.info("The steps of %s are compiled by torch: %s", step.__qualname__, reason)
-        return chunk.run(_known(step, repeats), constants, computed(inputs), state, last)
+            _tell(step, f"torch compiles the steps of %s, if that pays: {reason}")
+        if backend == "compiled" or chunk.worthwhile(like):
+            return chunk.run(_known(step, repeats), constants, computed(inputs), state, last)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
         try:
             return fused(step, constants, inputs, state, repeats, last)
         except CannotCompile as reason:
-            _tell(step, str(reason))
+            _tell(step, f"The steps of %s run eagerly: {reason}")
     return eager(repeated(step, repeats), constants, computed(inputs), state, last)
+
+
+def compiling_pays(x: Tensor) -> bool:
+    """Whether a layer that reads x should be compiled: a CPU, a C++ compiler, and enough work ahead."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not chunk.has_compiler():
+        return False
+    return expected_calls() * x.shape[1] >= REPAID
 
 
 _known = functools.cache(repeated)  # the same function for the same step, so that it is compiled once
@@ -141,22 +159,33 @@ def copies(tensors: Iterable[Tensor]) -> int:
 
 
 @functools.cache
-def _tell(step: Step, reason: str) -> None:
-    log.warning("The steps of %s run eagerly: %s", step.__qualname__, reason)
+def _tell(step: Step, what: str) -> None:
+    log.warning(what, step.__qualname__)
 
 
 def fused(
-    step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False, on_cpu: bool = False
+    step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False
 ) -> tuple[Tensor, Any]:
     """The whole loop in one kernel, and the way back in another. CannotCompile where that cannot be.
 
     A kernel is as long as its step: where several are taken with one input, the kernel has one and takes it more often.
     """
+    call = _projecting_call(step, constants, inputs, state, repeats)
+    return _passed(*(call or _call(step, constants, computed(inputs), state, repeats)), state, last)
+
+
+def compiled(
+    step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False
+) -> tuple[Tensor, Any]:
+    """The same on a CPU. What depends on the input only is computed in the loop, too."""
+    given = within(step, constants, inputs, "compiled") or (step, constants, inputs)
+    return _passed(*_call(*given, state, repeats, whole=True, on_cpu=True), state, last)
+
+
+def _passed(loop: Any, tensors: list[Tensor], state: Any, last: bool) -> tuple[Tensor, Any]:
+    """Through a loop, with a gradient if somebody wants one."""
     from nnarena.kernels.passes import Forward
 
-    projecting = _on_cpu if on_cpu else _projecting_call
-    call = projecting(step, constants, inputs, state, repeats)
-    loop, tensors = call or _call(step, constants, computed(inputs), state, repeats, on_cpu=on_cpu)
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in tensors)
     output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in tensors))
     parts, tree = pytree.tree_flatten(state)
@@ -177,12 +206,6 @@ def _projecting_call(step: Step, constants: Any, inputs: Any, state: Any, repeat
         return None
     loop, tensors = _call(*inside, state, repeats, whole=True)
     return None if loop.reason or not loop.plans_blocks(sequences, tensors[0].device) else (loop, tensors)
-
-
-def _on_cpu(step: Step, constants: Any, inputs: Any, state: Any, repeats: int) -> tuple[Any, Any] | None:
-    """The same on a CPU, where it pays always; None if there is nothing to project."""
-    inside = within(step, constants, inputs, "compiled")
-    return None if inside is None else _call(*inside, state, repeats, whole=True, on_cpu=True)
 
 
 def _call(

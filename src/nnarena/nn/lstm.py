@@ -29,8 +29,6 @@ class LSTM(Recurrent):
     Reference: Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000.
     """
 
-    prefers_native = True
-
     def __init__(
         self,
         input_size: int,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnarena.kernels import chunk, recurrence
+from nnarena.kernels import recurrence
 from nnarena.kernels.linear import Projection
 
 State = Tensor | tuple[Tensor, ...]
@@ -40,7 +40,6 @@ class Recurrent(nn.Module):
 
     continuous = False  # whether `timespans` means something to the cell
     repeats = 1  # how often a step is taken with one input
-    prefers_native = False  # whether `native` is faster on a CPU than compiled steps
 
     def __init__(self, input_size: int, hidden_size: int, *, batch_first: bool = True, backend: str = "auto") -> None:
         super().__init__()
@@ -111,8 +110,8 @@ class Recurrent(nn.Module):
         return x, state, timespans
 
     def _takes_native(self, x: Tensor) -> bool:
-        """torch's kernels cannot be mapped over a population, and most are slower than compiled chunks that pay."""
-        faster = recurrence.is_mapped() or (chunk.worthwhile(x) and not self.prefers_native)
+        """torch's kernels cannot be mapped over a population, and are slower on a CPU than what is compiled for it."""
+        faster = recurrence.is_mapped() or recurrence.compiling_pays(x)
         return self.backend == "native" or (self.backend == "auto" and not faster)
 
     def _loop(self, x: Tensor, state: State, timespans: Tensor | None, last: bool = False) -> tuple[Tensor, State]:
@@ -121,9 +120,14 @@ class Recurrent(nn.Module):
         outputs, state = self.drive(self.step, constants, projected, state, last)
         return self.finish(constants, outputs), state
 
-    def drive(self, step: Any, constants: Any, projected: Any, state: Any, last: bool = False) -> tuple[Tensor, Any]:
-        """Any step over all inputs, by this layer's backend: outputs (B, T, …), or the last, and the last state."""
-        return recurrence.run(step, constants, projected, state, self.backend, self.repeats, last)
+    def drive(
+        self, step: Any, constants: Any, projected: Any, state: Any, last: bool = False, apart: bool = True
+    ) -> tuple[Tensor, Any]:
+        """Any step over all inputs, by this layer's backend: outputs (B, T, …), or the last, and the last state.
+
+        A step that computes samples together, not `apart`, is slower.
+        """
+        return recurrence.run(step, constants, projected, state, self.backend, self.repeats, last, apart)
 
     def _check_timespans(self, timespans: Tensor, x: Tensor) -> None:
         name = type(self).__name__

@@ -59,7 +59,8 @@ def read_weighted(reader: LSTM, shares: Tensor, values: Tensor) -> Tensor:
     told = (values @ reader.weight_ih.t()).permute(2, 1, 0).unsqueeze(-1)  # (4H, K, B, 1)
     constants = (reader.weight_hh, reader.bias.unsqueeze(-1))
     zeros = shares.new_zeros(reader.hidden_size, shares.shape[0] * shares.shape[1])
-    _, (h, _) = reader.drive(weighted_step, constants, (told, shares.permute(2, 0, 1).unsqueeze(0)), (zeros, zeros))
+    inputs = told, shares.permute(2, 0, 1).unsqueeze(0)
+    _, (h, _) = reader.drive(weighted_step, constants, inputs, (zeros, zeros), apart=False)
     return h.unflatten(1, shares.shape[:2]).permute(1, 2, 0)
 
 
@@ -125,7 +126,7 @@ def read_pairs(reader: UnitaryRNN, queries: Tensor, values: Tensor) -> Tensor:
         pairs = (asked.unsqueeze(2) + told.unsqueeze(1)).flatten(0, 1)
         _, (re, _) = reader.drive(UnitaryRNN.step, reader.constants(), pairs, state, last=True)
         return re.unflatten(0, asked.shape[:2])
-    _, (re, _) = reader.drive(pair_step, (reader.constants(), asked), told, state)
+    _, (re, _) = reader.drive(pair_step, (reader.constants(), asked), told, state, apart=False)
     return re.unflatten(0, asked.shape[:2])
 
 
