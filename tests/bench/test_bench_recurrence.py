@@ -13,6 +13,7 @@ from nnarena.bench.compare import compare
 from nnarena.bench.recurrence import REFERENCE, choose, gradient_error, paths
 from nnarena.core.components import catalogue
 from nnarena.core.errors import UnknownName
+from nnarena.kernels import toolchain
 from nnarena.nn import GRU
 from nnarena.nn.recurrent import Recurrent
 
@@ -36,7 +37,7 @@ MODELS = sorted({*recurrence.PUBLISHED, *recurrence.BESIDES})
 @pytest.fixture(autouse=True)
 def without_a_compiler(monkeypatch):
     """Compiling takes longer than all the rest; tests/kernels looks after it."""
-    monkeypatch.setattr(recurrence.chunk, "has_compiler", lambda: False)
+    monkeypatch.setattr(toolchain, "compiler", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +81,7 @@ def test_each_way_to_train_is_a_row_with_a_positive_ratio():
 
 
 def test_compiled_chunks_are_a_way_where_there_is_a_compiler(monkeypatch):
-    monkeypatch.setattr(recurrence.chunk, "has_compiler", lambda: True)
+    monkeypatch.setattr(toolchain, "compiler", lambda: "c++")
     assert paths("ct_rnn", CPU) == ["eager", "compiled"]
     assert paths("gru", CPU) == ["native", "eager", "compiled"]
     assert paths("differentiable_neural_computer", CPU) == ["eager", "compiled"]  # its LSTM is a part of its step

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from nnarena.kernels import chunk
+from nnarena.kernels import toolchain
 from nnarena.nn import GRU
 
 QUICK = ("--cpu", "--together", "--rounds", "1", "--length", "4", "--threads", "1")
@@ -15,7 +15,7 @@ QUICK = ("--cpu", "--together", "--rounds", "1", "--length", "4", "--threads", "
 
 @pytest.fixture(autouse=True)
 def without_a_compiler(monkeypatch):
-    monkeypatch.setattr(chunk, "has_compiler", lambda: False)
+    monkeypatch.setattr(toolchain, "compiler", lambda: None)
 
 
 def test_the_table_shows_ours_beside_the_published_code(arena) -> None:

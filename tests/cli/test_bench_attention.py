@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nnarena.bench import attention
-from nnarena.kernels import chunk
+from nnarena.kernels import toolchain
 from nnarena.nn.attention_wise import AttentionWise2d
 
 QUICK = ("bench", "attention", "--cpu", "--rounds", "1", "--seeds", "2")
@@ -18,7 +18,7 @@ QUICK = ("bench", "attention", "--cpu", "--rounds", "1", "--seeds", "2")
 def small(monkeypatch):
     monkeypatch.setattr(attention, "BATCH", {"cpu": 4})
     monkeypatch.setattr(attention, "STEPS", {"cpu": 1})
-    monkeypatch.setattr(chunk, "has_compiler", lambda: False)
+    monkeypatch.setattr(toolchain, "compiler", lambda: None)
 
 
 def test_ours_stands_beside_a_loop_over_heads(arena):
@@ -59,7 +59,7 @@ def test_torch_compile_that_fails_is_told(monkeypatch):
     def broken(model):
         raise RuntimeError("no such thing\nand more")
 
-    monkeypatch.setattr(chunk, "has_compiler", lambda: True)
+    monkeypatch.setattr(toolchain, "compiler", lambda: "c++")
     monkeypatch.setattr(torch, "compile", broken)
     rows = list(attention.compare(torch.device("cpu"), rounds=1, seeds=1, tell=lambda text: None))
     assert [row.note for row in rows] == ["", "failed: no such thing", ""]

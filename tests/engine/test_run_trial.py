@@ -21,7 +21,7 @@ from nnarena.engine.step import evaluate
 from nnarena.engine.tensors import load
 from nnarena.engine.trainer import Alone
 from nnarena.engine.trial import EPOCHS, run_trial
-from nnarena.kernels import chunk
+from nnarena.kernels import cpu, recurrence, toolchain
 from nnarena.results.folder import CHECKPOINT, CURVE, MODEL, RESULT, TRIAL, TrialFolder
 
 SIZES = {"lstm": "lstm[hidden_size=6]", "gru": "gru[hidden_size=6]", "transformer": "transformer[d_model=4]"}
@@ -382,13 +382,14 @@ def test_to_a_population_nothing_is_said(heard, tmp_path):
     assert heard == [0] * STEPS
 
 
-@pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
+@pytest.mark.skipif(toolchain.compiler() is None, reason="there is no C++ compiler")
 def test_compiled_steps_give_the_same_bits_after_a_stop(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunk, "REPAID", 1)
+    monkeypatch.setattr(recurrence, "REPAID", 1)
+    monkeypatch.setattr(cpu, "_made", {})
     logs: list[str] = []
     trial = make("ct_gru[hidden_size=3]", epochs=3)
     run(trial, tmp_path / "whole", logs=logs)
-    assert chunk._compiled.cache_info().currsize and not any("eagerly" in line for line in logs)
+    assert cpu._made and not any("compile" in line for line in logs)
     with pytest.raises(Stop):
         run(trial, tmp_path / "stopped", stop_after=1)
     run(trial, tmp_path / "stopped")
@@ -396,14 +397,11 @@ def test_compiled_steps_give_the_same_bits_after_a_stop(tmp_path, monkeypatch):
 
 
 def test_what_kernels_say_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunk, "REPAID", 1)
-    monkeypatch.setattr(chunk, "has_compiler", lambda: True)
-    monkeypatch.setattr(chunk, "_tried", {})
-
-    def broken(step):
-        raise RuntimeError("no registers left")
-
-    monkeypatch.setattr(chunk, "_compiled", broken)
+    monkeypatch.setattr(recurrence, "REPAID", 1)
+    monkeypatch.setattr(recurrence, "_loops", {})
+    monkeypatch.setattr(cpu, "_made", {})
+    monkeypatch.setattr(toolchain, "compiler", lambda: "/no/such/compiler")
+    recurrence._tell.cache_clear()
     logs: list[str] = []
     assert run(make("ct_gru[hidden_size=3]", epochs=1), tmp_path, logs=logs)["status"] == "done"
-    assert "The steps of CTGRU.step run eagerly: they could not be compiled (no registers left)." in logs
+    assert any("CTGRU.step" in line and "/no/such/compiler" in line for line in logs)

@@ -9,12 +9,12 @@ import torch
 from kernel_helpers import Last, assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 
-from nnarena.kernels import chunk, recurrence
+from nnarena.kernels import recurrence, toolchain
 from nnarena.kernels.runtime import Loop
 from nnarena.kernels.steps import Steps
 from nnarena.nn import LSTM, Recurrent
 
-pytestmark = pytest.mark.skipif(not chunk.has_compiler(), reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(toolchain.compiler() is None, reason="there is no C++ compiler")
 
 
 class Cumulative(Recurrent):

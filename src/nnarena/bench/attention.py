@@ -25,7 +25,7 @@ from nnarena.bench.timing import Measure, measure, reason
 from nnarena.core.errors import ArenaError
 from nnarena.engine.device import computing_with, cores, synchronise
 from nnarena.engine.fit import seconds_per_step
-from nnarena.kernels import chunk
+from nnarena.kernels import toolchain
 from nnarena.nn.attention_wise import AttentionWise2d
 from nnarena.nn.attention_wise_net import AttentionWiseNet
 
@@ -141,7 +141,7 @@ def _measured(device: torch.device, rounds: int, seeds: int, tell: Tell) -> tupl
 
 def _prepared(row: Row, device: torch.device) -> tuple[Row, Measure | None]:
     """The row with its gradient error, and how its step is measured, if it has a right to that."""
-    if row.way == COMPILED and not chunk.has_compiler():
+    if row.way == COMPILED and toolchain.compiler() is None:
         return replace(row, note="skipped: there is no C++ compiler"), None
     try:
         row = check(row, device)

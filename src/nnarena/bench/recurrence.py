@@ -23,7 +23,7 @@ from nnarena.bench.timing import Step, graphed, reason
 from nnarena.core.components import catalogue, find
 from nnarena.core.task import Task
 from nnarena.engine.graph import all_at_once
-from nnarena.kernels import chunk
+from nnarena.kernels import chunk, toolchain
 from nnarena.nn.recurrent import Recurrent
 
 BATCH = 128
@@ -97,7 +97,7 @@ def paths(name: str, device: torch.device) -> list[str]:
     native = [layer for layer in layers if type(layer).native is not Recurrent.native and id(layer) not in inner]
     if device.type == "cuda":
         return ["native"] * bool(native) + ["fused", "eager"]
-    return ["native"] * bool(native) + ["eager"] + ["compiled"] * chunk.has_compiler()
+    return ["native"] * bool(native) + ["eager"] + ["compiled"] * (toolchain.compiler() is not None)
 
 
 def known() -> list[str]:

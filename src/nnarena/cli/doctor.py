@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 import nnarena
+from nnarena.kernels import toolchain
 
 PEERS = ["torchvision", "triton", "polars", "pandas", "gymnasium", "mujoco"]
 
@@ -59,7 +60,7 @@ def examine() -> dict[str, dict[str, Any]]:
             "free disk": f"{shutil.disk_usage('.').free / 1e9:.0f} GB here",
             "gpu": ", ".join(gpus) or "none that torch can use",
             "NVIDIA MPS": mps or "none: there is no nvidia-cuda-mps-control on the PATH",
-            "C++ compiler": _compiler() or "none",
+            "C++ compiler": toolchain.compiler() or "none",
         },
         "Used": {
             "device": f"cuda ({gpus[0]})" if gpus else "cpu",
@@ -92,15 +93,9 @@ def _recurrence(gpu: bool) -> str:
         if find_spec("triton"):
             return "fused Triton kernels where torch has none of its own; training steps as CUDA graphs"
         return "eager steps as CUDA graphs: without Triton there are no fused kernels"
-    if _compiler():
-        return "eager steps; compiled ones where a run is long enough to repay it"
+    if toolchain.compiler():
+        return "machine code of this CPU where a run is long enough to repay compiling it; eager steps else"
     return "eager steps: without a C++ compiler (g++ or clang++) none are compiled"
-
-
-def _compiler() -> str | None:
-    """The C++ compiler that torch would call."""
-    names = (os.environ.get("CXX"), "g++", "clang++")
-    return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 def _version(package: str) -> str:

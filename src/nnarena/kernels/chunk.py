@@ -1,9 +1,10 @@
 """A recurrence on the CPU in compiled chunks: ten steps are one call of machine code, forward and backward.
 
-An eager step of a small cell spends most of its time between the operations: in Python, in autograd, in memory that is
-written only to be read once. `torch.compile` makes a chunk of steps one function, whose neighbouring operations are one
-loop over the numbers. It takes a C++ compiler and, for each cell and shape, up to a minute: `worthwhile` says whether
-the run repays that. The numbers are those of the eager loop, to rounding.
+For what our own compiler (`cpu`) has no rule for: samples that are not computed apart, float64. An eager step of a
+small cell spends most of its time between the operations: in Python, in autograd, in memory that is written only to be read
+once. `torch.compile` makes a chunk of steps one function, whose neighbouring operations are one loop over the numbers.
+It takes a C++ compiler and, for each cell and shape, up to a minute: `worthwhile` says whether the run repays that. The
+numbers are those of the eager loop, to rounding.
 
 B batch, T time.
 """
@@ -13,8 +14,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -25,6 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnarena.core.workload import expected_calls
+from nnarena.kernels import toolchain
 
 CHUNK = 10  # steps at most: more of them compile for longer and run hardly faster
 OPERATIONS = 500  # in a chunk, about: what the compiler does in half a minute
@@ -59,12 +59,7 @@ def worthwhile(x: Tensor) -> bool:
 
 def possible() -> bool:
     """Whether chunks can be compiled here: there is a C++ compiler, and nothing else is tracing or batching us."""
-    return not torch.compiler.is_compiling() and not under_transform() and has_compiler()
-
-
-@functools.cache
-def has_compiler() -> bool:
-    return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
+    return not torch.compiler.is_compiling() and not under_transform() and toolchain.compiler() is not None
 
 
 def under_transform() -> bool:

@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 import platform
-import shutil
 import string
 import subprocess
 import tempfile
@@ -27,7 +26,7 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.cache import cache_folder
+from nnarena.kernels import toolchain
 from nnarena.kernels.compile import Compiled, Text, compile_step
 from nnarena.kernels.emit_cpp import OURS
 from nnarena.kernels.plan import LANES, cpu_plan
@@ -147,13 +146,6 @@ def ready(texts: Sequence[tuple[str, Text]]) -> None:
 
 
 @functools.cache
-def compiler() -> str | None:
-    """The C++ compiler that is here."""
-    found = (shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
-    return next((path for path in found if path), None)
-
-
-@functools.cache
 def processor() -> str:
     """What this processor can do; machine code of another may not run here."""
     with contextlib.suppress(OSError):
@@ -175,11 +167,11 @@ def function(name: str, text: str) -> Any:
 
 
 def _function(name: str, text: str) -> Any:
-    command = compiler()
+    command = toolchain.compiler()
     if command is None:
         raise CannotCompile("there is no C++ compiler.")
     key = "\n".join([text, HEADER.read_text(), command, *FLAGS, processor()])
-    path = cache_folder() / f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
+    path = toolchain.cache_folder() / f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     if not path.exists():
         log.info("Compiling %s for this CPU.", path.stem)
         write_text(path.with_suffix(".cpp"), text)
@@ -202,6 +194,8 @@ def compile_to(path: Path, command: str) -> None:
     try:
         subprocess.run(call, check=True, capture_output=True, text=True, timeout=PATIENCE)
         os.replace(made, path)
+    except OSError as error:
+        raise CannotCompile(f"{command} cannot be run: {error.strerror}.") from error
     except subprocess.CalledProcessError as error:
         said = [line for line in error.stderr.splitlines() if "error" in line] or [f"exit code {error.returncode}"]
         raise CannotCompile(f"{Path(command).name} failed: {said[0]}") from error

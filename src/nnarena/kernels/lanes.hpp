@@ -68,7 +68,7 @@ INLINE V least(V a, V b) { return (a < b) | (a != a) ? a : b; }
 INLINE V most(V a, V b) { return (a > b) | (a != a) ? a : b; }
 INLINE V magnitude(V x) { return x < 0 ? -x : x; }
 INLINE V relu(V x) { return x < 0 ? all(0) : x; }
-INLINE V sign(V x) { return x > 0 ? all(1) : x < 0 ? all(-1) : x; }
+INLINE V sign(V x) { return x > 0 ? all(1) : x < 0 ? all(-1) : all(0); }
 
 // exp x = 2^n exp r, |r| ≤ ln 2 / 2, by a polynomial of degree 6.
 INLINE V exp(V x) {

@@ -39,6 +39,7 @@ def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
         if shape_of(node.args[-2])[-1] < plan.save or (shape_of(node)[0] != 1 and not plan.matrices):
             continue
         together = _activated(node, forward) if plan.lanes else _apart(node, forward)
+        together = [part for part in together if part not in found]  # two products may end in one sum
         found |= dict.fromkeys(together, together)
     return found
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from nnarena.core.workload import expected_calls
-from nnarena.kernels import chunk, plan
+from nnarena.kernels import chunk, plan, toolchain
 from nnarena.kernels.hoist import hoist
 from nnarena.kernels.launch import can_fuse
 from nnarena.kernels.linear import THIN, Projection
@@ -60,7 +60,7 @@ def run(
             if apart:
                 return compiled(step, constants, inputs, state, repeats, last)
         except CannotCompile as reason:
-            _tell(step, f"torch compiles the steps of %s, if that pays: {reason}")
+            _tell(step, f"The steps of %s are not one function of machine code: {reason}")
         if backend == "compiled" or chunk.worthwhile(like):
             return chunk.run(_known(step, repeats), constants, computed(inputs), state, last)
     if backend == "fused" or (backend == "auto" and can_fuse(like)):
@@ -73,7 +73,7 @@ def run(
 
 def compiling_pays(x: Tensor) -> bool:
     """Whether a layer that reads x should be compiled: a CPU, a C++ compiler, and enough work ahead."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not chunk.has_compiler():
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or toolchain.compiler() is None:
         return False
     return expected_calls() * x.shape[1] >= REPAID
 
@@ -178,6 +178,8 @@ def compiled(
     step: Step, constants: Any, inputs: Any, state: Any, repeats: int = 1, last: bool = False
 ) -> tuple[Tensor, Any]:
     """The same on a CPU. What depends on the input only is computed in the loop, too."""
+    if not _read(pytree.tree_leaves(inputs)[0]).shape[1]:
+        raise CannotCompile("there is no step to take.")
     given = within(step, constants, inputs, "compiled") or (step, constants, inputs)
     return _passed(*_call(*given, state, repeats, whole=True, on_cpu=True), state, last)
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.cache import cache_folder
 from nnarena.kernels.compile import Compiled, Gemm, Part, Text, Total, compile_step
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.gemm import for_every_row, product_and_sum_over_steps, product_over_steps, products_over_steps
@@ -25,6 +24,7 @@ from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.plan import Plan, make_plan
 from nnarena.kernels.steps import Steps
+from nnarena.kernels.toolchain import cache_folder
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, repeated, trace
 
 ALIGNED = 16  # bytes, of which memory that torch makes begins at a multiple

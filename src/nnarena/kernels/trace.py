@@ -173,6 +173,8 @@ def decompositions() -> dict[Any, Any]:
         aten.stack,
         aten.addcmul,
         aten.baddbmm,
+        aten.logsumexp,
+        aten.masked_fill,
         aten.slice_backward,
         aten.select_backward,
         *(aten.silu, aten.silu_backward, aten.gelu, aten.gelu_backward, aten.elu, aten.elu_backward),

@@ -1,9 +1,10 @@
-"""Where the texts of kernels lie, and what was compiled of them."""
+"""What kernels are made with: a folder for their texts, and a C++ compiler."""
 
 from __future__ import annotations
 
 import functools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -20,3 +21,10 @@ def cache_folder() -> Path:
     except OSError:
         pass
     return Path(tempfile.mkdtemp(prefix="nnarena-"))
+
+
+@functools.cache
+def compiler() -> str | None:
+    """The C++ compiler that is here."""
+    found = (shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
+    return next((path for path in found if path), None)
