@@ -125,7 +125,7 @@ def addends(node: Any) -> list[Node]:
         case "add" if all(isinstance(arg, Node) for arg in node.args):
             one, other = (addends(arg) for arg in node.args)
             return one + other if one and other else []
-        case "sum" if list(node.args[1]) == [*range(len(node.args[1]))]:
+        case "sum" if len(node.args) > 1 and list(node.args[1]) == [*range(len(node.args[1]))]:
             return [node.args[0]]
         case _:
             return []
