@@ -195,9 +195,10 @@ def others() -> dict[str, dict[str, int]]:
     from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
     plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
-    plain |= {"few": None, "FEATURES": 0, "EVERY": 1}
+    plain |= {"FEATURES": 0, "EVERY": 1, "few_feature": 1}
     column = {"right_row": 1, "width": 1, **gemm.tiling(138, 1).sizes}  # Triton has ones written into a kernel's text
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
+    two, four = ({"FEATURES": count} for count in (2, 4))
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
@@ -219,6 +220,16 @@ def others() -> dict[str, dict[str, int]]:
                 (", turned and sums", turned),
                 (", by steps", {"BY_SAMPLE": False}),
                 (", tf32", {"precision": "tf32"}),
+                *(
+                    [
+                        (", and features", two),
+                        (", features and sums", {**sums, **two}),
+                        (", four and sums", {**sums, **four}),
+                        (", features and sums, by steps", {**sums, **two, "BY_SAMPLE": False, "EVERY": 12}),
+                    ]
+                    if tiles.across > gemm.THIN
+                    else []
+                ),
             )
         ),
         *(
@@ -310,7 +321,7 @@ def _type_of_other(name: str) -> str | tuple[str, ...]:
     rows = ("x", "y", "weight", "bias", "pull", "dx")
     maps = ("wx", "wy", "bx", "by", "conv", "stats", "out", "turned")
     turns = ("theta", "phi", "omega", "re", "im", "pull_re", "pull_im")
-    if name in ("left", "right", "found", "sums", "verdicts", *rows, *maps, *turns):
+    if name in ("left", "right", "few", "found", "sums", "verdicts", *rows, *maps, *turns):
         return "*fp32"
     whole = (
         "pieces",
@@ -329,7 +340,7 @@ def _type_of_other(name: str) -> str | tuple[str, ...]:
         "height",
         "width",
     )
-    return "i32" if name in whole or name.startswith(("left_", "right_", "x_")) else "fp32"
+    return "i32" if name in whole or name.startswith(("left_", "right_", "few_", "x_")) else "fp32"
 
 
 def texts() -> dict[str, str]:

@@ -297,9 +297,11 @@ class Builder:
             size for size, place, node in wanted if place not in thin and len(shape_of(node)) > 1
         )
 
+        shared = self.blocks and (bool(thin) or not self.plan.held)
+
         def late(each: tuple[int, int, Node]) -> int:
             """What reads factors of others comes after them."""
-            return self.blocks * (1 if each[1] in thin else 2 if addends(each[2]) else 0)
+            return 1 if each[1] in thin else 2 if shared and addends(each[2]) else 0
 
         for size, place, node in sorted(wanted, key=lambda each: (late(each), *each[:2])):
             outers = factors(node)
@@ -310,14 +312,14 @@ class Builder:
             if outers and size > room:
                 self.gemms += self._gemms(reader, kernel, place, outers)
                 continue
-            terms = addends(node)
+            terms = addends(node) if self.plan.rows > 1 or self.plan.matrices else []
             if terms and self.plan.matrices:
                 self.totals += [
                     Total(place, (Part(self._factor(reader, kernel, "terms", [term]), shape_of(term)[-1]),))
                     for term in terms
                 ]
                 continue
-            if terms and self.blocks and all(self._lies(reader, term) for term in terms):
+            if terms and all(self._lies(reader, term) for term in terms):
                 self.totals += [Total(place, self._parts(reader, kernel, term)) for term in terms]
                 continue
             source = Source(f"dc{place}", shape_of(node), rows=False, time=False)

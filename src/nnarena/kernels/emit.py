@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.index import Axis, Index
 from nnarena.kernels.kernel import Kernel, Sum, arguments, axes_of, name_of, needed_tiles
-from nnarena.kernels.schedule import ahead, kept_weights, read_again, soon, together
+from nnarena.kernels.schedule import ahead, kept_weights, read_again, read_near, soon, together
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
@@ -52,6 +52,7 @@ class Writer:
             tiles = soon(tiles)
         again = read_again(tiles) if self.plan.again else set()
         vectors = self.rows > 1 and not self.plan.matrices  # of 64 rows and more, weights are multiplied where they lie
+        near = read_near(tiles, self.threads // WARP) if vectors else set()
         if vectors and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
             self.kept = kept_weights(tiles, self.threads)
         for number, tile in enumerate(tiles):
@@ -69,7 +70,7 @@ class Writer:
             self.line(f"first = tl.program_id(0) * {self.rows}")
             self.line(f"present = tl.minimum(B - first, {self.rows})")
         for tile in tiles:
-            if tile.steady and tile not in again:
+            if tile.steady and tile not in again and tile not in near:
                 self.compute(tile)
         for held in kernel.held:
             self.line(
@@ -82,7 +83,7 @@ class Writer:
         here = len(self.lines)
         announced = self.plan.announce and kernel.backward
         late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and self.rows == 1}
-        moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late)
+        moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late, near)
         for tile in moving:
             self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
         self.line("for step in range(T):")

@@ -96,13 +96,13 @@ def products_over_steps(
 
     With it come the gradients of weights that an input of a few features meets: nobody reads left for them again.
     """
-    turned = left.shape[-1] < right.shape[-1]  # the matrix units want the larger side in front
-    tiles = tiling(*sorted((left.shape[-1], right.shape[-1]), reverse=True))
-    if tiles.across > THIN:
+    turned = few is None and left.shape[-1] < right.shape[-1]  # the matrix units want the larger side in front
+    if turned:
+        left, right = right, left
+    tiles = tiling(left.shape[-1], right.shape[-1])
+    if few is None or tiles.across > THIN:
         return _sums(left, right, precision, few, summed, turned, tiles)
     found = _sums(left, right, precision, None, summed, turned, tiles)
-    if few is None:
-        return found
     return found._replace(thin=product_over_steps(for_every_row(few, left), left, precision))
 
 
@@ -116,18 +116,21 @@ def for_every_row(few: Tensor, factor: Tensor) -> Tensor:
 def _sums(
     left: Tensor, right: Tensor, precision: str, few: Tensor | None, summed: bool, turned: bool, tiles: Tiling
 ) -> Products:
-    left, right = (_even(factor) for factor in ((right, left) if turned else (left, right)))
+    """What comes of both sides; of those of `turned` ones, the right one is summed, and the product transposed."""
+    left, right = _even(left), _even(right)
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
     count = -(-height // tiles.down) * -(-width // tiles.across)
     work = divide(batch, length, tiles.depth, most=PROCESSORS * tiles.together // (count * seeds))
-    features, every = (0, 1) if few is None else (few.shape[3], length // few.shape[2])
+    if few is None:
+        few = left.new_empty(1, 1, 1, 0)  # nothing, which nobody reads
+    features, every = few.shape[3], length // few.shape[2] if few.shape[3] else 1
     beside = (features + summed) * (width if turned else height)
     found = torch.empty(work.programs, seeds * (height * width + beside), device=left.device)  # products, then sums
     launch(
         thin_products if tiles.across <= THIN else outer_products, (work.programs, count, seeds),
         left, right, few, found, batch, length, work.blocks, work.places,
-        *_strides(left), *_strides(right), *((0, 0, 0, 0) if few is None else few.stride()), height, width,
+        *_strides(left), *_strides(right), *few.stride(), height, width,
         features, every, summed, turned, work.by_sample, precision if left.is_cuda else "ieee",
         like=left, num_warps=tiles.warps, num_stages=1, maxnreg=tiles.registers, **tiles.sizes,
     )  # fmt: skip
@@ -193,7 +196,8 @@ def outer_products(
     SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """FEATURES are at most four, each with a sum of its own. EVERY so many rows in turn share one row of `few`."""
+    """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, unless the
+    sides are TURNED; without them, threads add up what they read."""
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
     down = tile // columns * DOWN + tl.arange(0, DOWN)
@@ -203,68 +207,51 @@ def outer_products(
     right += seed * right_seed + along[None, :]
     lefts = left_sample, left_row, (down < height)[None, :]
     rights = right_sample, right_row, (along < width)[None, :]
-    fews = few_seed * seed, few_sample, few_row, few_feature
     total = tl.zeros((DOWN, ACROSS), tl.float32)
     wide: tl.constexpr = ACROSS if TURNED else DOWN
     high: tl.constexpr = DEPTH // 4 if wide == DOWN else DEPTH  # a thread has four rows of what is as wide as that
     sums = tl.zeros((high, wide), tl.float32)
-    sum0, sum1, sum2, sum3 = sums, sums, sums, sums
+    thin = tl.zeros((DOWN, 16), tl.float32)
+    feature = tl.arange(0, 16)[None, :]
+    few += seed * few_seed + feature * few_feature
+    fews = few_sample, few_row, feature, SUMMED
     begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
     for block in range(begin, until):
         rows = batch - block * DEPTH if BY_SAMPLE else length
         a = read(left, lefts, row, rows, block, first, BY_SAMPLE, DEPTH)
         b = read(right, rights, row, rows, block, first, BY_SAMPLE, DEPTH)
-        x0 = feature(few, fews, row, rows, block, first, 0, FEATURES, EVERY, BY_SAMPLE, DEPTH)
-        x1 = feature(few, fews, row, rows, block, first, 1, FEATURES, EVERY, BY_SAMPLE, DEPTH)
-        x2 = feature(few, fews, row, rows, block, first, 2, FEATURES, EVERY, BY_SAMPLE, DEPTH)
-        x3 = feature(few, fews, row, rows, block, first, 3, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+        x = read_few(few, fews, row, rows, block, first, FEATURES, EVERY, BY_SAMPLE, DEPTH)
         for place in range(first, end):
-            side = b if TURNED else a
-            if SUMMED:
-                sums += lowered(side, high)
-            if FEATURES > 0:
-                sum0 += lowered(side * x0, high)
-            if FEATURES > 1:
-                sum1 += lowered(side * x1, high)
-            if FEATURES > 2:
-                sum2 += lowered(side * x2, high)
-            if FEATURES > 3:
-                sum3 += lowered(side * x3, high)
+            if SUMMED and not FEATURES:
+                sums += tl.sum(tl.reshape(b if TURNED else a, (DEPTH // high, high, wide)), 0)
             after = tl.minimum(place + 1, end - 1)
-            x0 = feature(few, fews, row, rows, block, after, 0, FEATURES, EVERY, BY_SAMPLE, DEPTH)
-            x1 = feature(few, fews, row, rows, block, after, 1, FEATURES, EVERY, BY_SAMPLE, DEPTH)
-            x2 = feature(few, fews, row, rows, block, after, 2, FEATURES, EVERY, BY_SAMPLE, DEPTH)
-            x3 = feature(few, fews, row, rows, block, after, 3, FEATURES, EVERY, BY_SAMPLE, DEPTH)
             if precision == "bf16x6":
                 a1, a2, a3 = thirds(a)
                 b1, b2, b3 = thirds(b)
+                if FEATURES:
+                    x1, x2, x3 = thirds(x)
                 a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
-                part = tl.dot(tl.trans(a2), b2)
-                part = tl.dot(tl.trans(a1), b3, part)
-                part = tl.dot(tl.trans(a3), b1, part)
-                part = tl.dot(tl.trans(a1), b2, part)
-                part = tl.dot(tl.trans(a2), b1, part)
-                part = tl.dot(tl.trans(a1), b1, part)
+                total += six_products(a1, a2, a3, b1, b2, b3)
+                if FEATURES:
+                    x = read_few(few, fews, row, rows, block, after, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+                    thin += six_products(a1, a2, a3, x1, x2, x3)
             else:
-                part = tl.dot(tl.trans(a), b, input_precision=precision)
+                total += tl.dot(tl.trans(a), b, input_precision=precision)
+                if FEATURES:
+                    few_precision: tl.constexpr = "tf32x3" if precision == "tf32" else precision
+                    thin += tl.dot(tl.trans(a), x, input_precision=few_precision)
                 a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
-            total += part
+                x = read_few(few, fews, row, rows, block, after, FEATURES, EVERY, BY_SAMPLE, DEPTH)
     found, found_sums = results(found, number, seed, height, width, FEATURES + SUMMED, TURNED)
-    if tile < columns if TURNED else tile % columns == 0:
-        place = along if TURNED else down
-        size = width if TURNED else height
-        if FEATURES > 0:
-            tl.store(found_sums + place, tl.sum(sum0, 0), mask=place < size)
-        if FEATURES > 1:
-            tl.store(found_sums + size + place, tl.sum(sum1, 0), mask=place < size)
-        if FEATURES > 2:
-            tl.store(found_sums + 2 * size + place, tl.sum(sum2, 0), mask=place < size)
-        if FEATURES > 3:
-            tl.store(found_sums + 3 * size + place, tl.sum(sum3, 0), mask=place < size)
-        if SUMMED:
-            tl.store(found_sums + FEATURES * size + place, tl.sum(sums, 0), mask=place < size)
+    if FEATURES and tile % columns == 0:
+        there = (down < height)[:, None] & (feature < FEATURES + SUMMED)
+        tl.store(found_sums + feature * height + down[:, None], thin, mask=there)
+    elif SUMMED and TURNED and tile < columns:
+        tl.store(found_sums + along, tl.sum(sums, 0), mask=along < width)
+    elif SUMMED and not TURNED and tile % columns == 0:
+        tl.store(found_sums + down, tl.sum(sums, 0), mask=down < height)
     found += along[None, :] * height + down[:, None] if TURNED else down[:, None] * width + along[None, :]
     tl.store(found, total, mask=(down < height)[:, None] & (along < width)[None, :])
 
@@ -338,28 +325,31 @@ def read(factor, distances, row, rows, block, place, BY_SAMPLE: tl.constexpr, DE
 
 
 @triton.jit
-def feature(
-    few, distances, row, rows, block, place, NUMBER: tl.constexpr, FEATURES: tl.constexpr, EVERY: tl.constexpr,
-    BY_SAMPLE: tl.constexpr, DEPTH: tl.constexpr,
+def read_few(
+    few, distances, row, rows, block, place, FEATURES: tl.constexpr, EVERY: tl.constexpr, BY_SAMPLE: tl.constexpr,
+    DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """A feature of what `read` reads with the same block and place; zero, if there are not so many."""
-    if NUMBER >= FEATURES:
-        return tl.zeros((DEPTH, 1), tl.float32)
+    """The features of what `read` reads with the same block and place, a one if their sum is wanted, and zeros."""
+    of_sample, of_row, feature, summed = distances
+    if BY_SAMPLE:
+        there = row < rows
+        few += (row + block * DEPTH) * of_sample + place // EVERY * of_row
     else:
-        of_seed, of_sample, of_row, of_feature = distances
-        few += of_seed + NUMBER * of_feature
-        if BY_SAMPLE:
-            few += (row + block * DEPTH) * of_sample
-            return tl.load(few + place // EVERY * of_row, mask=row < rows, other=0.0)
-        else:
-            inside = place * DEPTH + row
-            return tl.load(few + block * of_sample + inside // EVERY * of_row, mask=inside < rows, other=0.0)
+        there = place * DEPTH + row < rows
+        few += block * of_sample + (place * DEPTH + row) // EVERY * of_row
+    x = tl.load(few, mask=there & (feature < FEATURES), other=0.0)
+    return tl.where((feature == FEATURES) & summed, 1.0, x)
 
 
 @triton.jit
-def lowered(x, HIGH: tl.constexpr):
-    """Rows that one thread has, added up."""
-    return tl.sum(tl.reshape(x, (x.shape[0] // HIGH, HIGH, x.shape[1])), 0)
+def six_products(a1, a2, a3, b1, b2, b3):
+    """aᵀ b of numbers in three parts each, from zero; the smallest first."""
+    part = tl.dot(tl.trans(a2), b2)
+    part = tl.dot(tl.trans(a1), b3, part)
+    part = tl.dot(tl.trans(a3), b1, part)
+    part = tl.dot(tl.trans(a1), b2, part)
+    part = tl.dot(tl.trans(a2), b1, part)
+    return tl.dot(tl.trans(a1), b1, part)
 
 
 @triton.jit

@@ -112,6 +112,10 @@ class Reader:
             results += [result] if len(smaller) == 1 else [part for _, part in _over(smaller, body)]
         return results
 
+    def takes_apart(self, size: int) -> bool:
+        """Whether a dimension of this size is read number by number."""
+        return len(self.chop(size)) > size
+
     def _chopped(self, piece: Piece) -> list[Piece]:
         """A piece in parts that are not too wide; of one with several dimensions, the small ones are taken apart."""
         if len(piece.parts) == 1:
@@ -121,7 +125,7 @@ class Reader:
                 Piece(piece.offset + begin * stride, ((end - begin, stride),), pad=bounds[1] if self.alike else 1)
                 for begin, end in itertools.pairwise(bounds)
             ]
-        singles = [(size, stride) for size, stride in piece.parts if len(self.chop(size)) > size]
+        singles = [(size, stride) for size, stride in piece.parts if self.takes_apart(size)]
         offsets = [piece.offset]
         for size, stride in singles:
             offsets = [offset + stride * number for offset in offsets for number in range(size)]

@@ -143,6 +143,9 @@ def product(reader: Reader, node: Any, index: Index) -> Value:
 def biased_product(reader: Reader, node: Any, index: Index) -> Value:
     bias, left, right = node.args
     made, (alpha, beta) = reader.program.map, (float(node.kwargs.get(name, 1)) for name in ("alpha", "beta"))
+    if alpha == beta == 1 and reader.takes_apart(shape_of(left)[-1]):  # each term is one instruction with its sum
+        terms = reader.over(shape_of(left)[-1], lambda k, _: _term(reader, left, right, index, k))
+        return reader.total("add", [reader.argument(bias, index), *terms])
     scaled = made("mul", matrix_product(reader, left, right, index), alpha)
     return made("add", made("mul", reader.argument(bias, index), beta), scaled)
 
@@ -154,6 +157,12 @@ def matrix_product(reader: Reader, left: Any, right: Any, index: Index) -> Value
         lambda k: reader.read(left, (*batch, row, k)),
         lambda k: reader.read(right, (*batch, k, column)),
     )
+
+
+def _term(reader: Reader, left: Any, right: Any, index: Index, k: Affine) -> Value:
+    """One of the products that are added up, where k is a single place."""
+    *batch, row, column = index
+    return reader.program.map("mul", reader.read(left, (*batch, row, k)), reader.read(right, (*batch, k, column)))
 
 
 @rule("index_select")

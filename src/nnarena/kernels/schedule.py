@@ -9,6 +9,7 @@ from nnarena.kernels.tiles import Ref, Tile, padded
 LEAD = 4  # tiles between the reading of a constant and its use
 KEPT = 96  # registers that a thread of a block has for weights, on the way forward
 CROWDED = 160  # that all weights would take, from which on there is no room even for some
+SPARE = 32  # registers that it has for what else is the same at every step
 
 
 def together(tiles: list[Tile]) -> list[Tile]:
@@ -106,6 +107,15 @@ def read_again(tiles: list[Tile]) -> set[Tile]:
     return found
 
 
+def read_near(tiles: list[Tile], warps: int) -> set[Tile]:
+    """Constants of a block of samples that are too many to be held: they are read where they are used, at every step.
+
+    The matrix units spread a row over all warps, two numbers a thread at least.
+    """
+    found = {tile for tile in read_again(tiles) if len(tile.axes) == 1}
+    return found if sum(max(2, padded(tile.axes) // (4 * warps)) for tile in found) > SPARE else set()
+
+
 def kept_weights(tiles: list[Tile], threads: int) -> set[Tile]:
     """Weights that stay in registers: as many as there is room for.
 
@@ -118,9 +128,12 @@ def kept_weights(tiles: list[Tile], threads: int) -> set[Tile]:
     return {tile for tile, size in sizes.items() if (room := room - size) >= 0}
 
 
-def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
+def ahead(
+    tiles: list[Tile], room: int, again: Container[Tile] = (), near: Container[Tile] = ()
+) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
     """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
-    numbers; the rest at the start of the step, or two products ahead. What is read `again`, or late, is never far.
+    numbers; the rest at the start of the step, or two products ahead. What is read `again`, or late, is never far, and
+    what is `near` comes quickly: it is read just before it is used.
 
     Returns the loads of the first kind, and the others by the tile before whose turn they are issued.
     """
@@ -134,14 +147,15 @@ def ahead(tiles: list[Tile], room: int, again: Container[Tile] = ()) -> tuple[li
     early: list[Tile] = []
     placed: dict[Tile, list[Tile]] = {}
     for tile in sorted(
-        (tile for tile in tiles if tile.op == "load" and (not tile.steady or tile in again)),
+        (tile for tile in tiles if tile.op == "load" and (not tile.steady or tile in again or tile in near)),
         key=lambda t: first.get(t, 0),
     ):
         before = [place for place in products if place < first.get(tile, 0)]
-        if len(before) >= 3:
+        if len(before) >= 3 and tile not in near:
             placed.setdefault(tiles[before[-2]], []).append(tile)
-        elif tile in again and first.get(tile, 0) >= LEAD:
-            later = (other for other in tiles[first[tile] - LEAD :] if not other.steady and other.op != "load")
+        elif tile in near or (tile in again and first.get(tile, 0) >= LEAD):
+            begin = max(0, first[tile] - LEAD)
+            later = (other for other in tiles[begin:] if not other.steady and other.op != "load")
             placed.setdefault(next(later), []).append(tile)
         elif start is None or (tile not in again and (room := room - padded(tile.axes)) >= 0):
             early.append(tile)
