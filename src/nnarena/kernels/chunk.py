@@ -1,10 +1,10 @@
 """A recurrence on the CPU in compiled chunks: ten steps are one call of machine code, forward and backward.
 
 For what our own compiler (`cpu`) has no rule for: samples that are not computed apart, float64. An eager step of a
-small cell spends most of its time between the operations: in Python, in autograd, in memory that is written only to be read
-once. `torch.compile` makes a chunk of steps one function, whose neighbouring operations are one loop over the numbers.
-It takes a C++ compiler and, for each cell and shape, up to a minute: `worthwhile` says whether the run repays that. The
-numbers are those of the eager loop, to rounding.
+small cell spends most of its time between the operations: in Python, in autograd, in memory that is written only to be
+read once. `torch.compile` makes a chunk of steps one function, whose neighbouring operations are one loop over the
+numbers. It takes a C++ compiler and, for each cell and shape, up to a minute: `worthwhile` says whether the run repays
+that. The numbers are those of the eager loop, to rounding.
 
 B batch, T time.
 """
