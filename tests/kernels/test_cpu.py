@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from nnarena.core.workload import expecting
 from nnarena.kernels import chunk, cpu, recurrence, toolchain
-from nnarena.kernels.emit_cpp import MAPS
+from nnarena.kernels.nest_cpp import MAPS
 from nnarena.kernels.nests import ALIGNED, Room
 from nnarena.kernels.plan import LANES
 from nnarena.kernels.tiles import MAPS as RULES

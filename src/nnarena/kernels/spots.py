@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nnarena.kernels.index import Axis, Index
+from nnarena.kernels.plan import LANES
 from nnarena.kernels.tiles import Source
 
 
@@ -19,6 +20,10 @@ class Spot:
     offset: int
     strides: dict[Axis, int]
     lanes: bool
+
+    def numbers(self, axes: Sequence[Axis]) -> int:
+        """How many there are along these axes, in all lanes."""
+        return math.prod(axis.size for axis in axes) * (LANES if self.lanes else 1)
 
     def at(self, env: dict[Axis, str]) -> str:
         terms = [str(self.offset)] * bool(self.offset)
