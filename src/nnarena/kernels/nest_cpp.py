@@ -52,7 +52,7 @@ MAPS = {
 }
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Effect:
     """A value that is written, or added to what is there."""
 
