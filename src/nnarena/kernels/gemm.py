@@ -196,8 +196,9 @@ def outer_products(
     SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, unless the
-    sides are TURNED; without them, threads add up what they read."""
+    """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, if the
+    sides are not TURNED; without them, threads add up what they read.
+    """
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
     down = tile // columns * DOWN + tl.arange(0, DOWN)
@@ -239,8 +240,7 @@ def outer_products(
             else:
                 total += tl.dot(tl.trans(a), b, input_precision=precision)
                 if FEATURES:
-                    few_precision: tl.constexpr = "tf32x3" if precision == "tf32" else precision
-                    thin += tl.dot(tl.trans(a), x, input_precision=few_precision)
+                    thin += tl.dot(tl.trans(a), x, input_precision="tf32x3" if precision == "tf32" else precision)
                 a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
                 x = read_few(few, fews, row, rows, block, after, FEATURES, EVERY, BY_SAMPLE, DEPTH)

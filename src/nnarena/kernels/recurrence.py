@@ -7,8 +7,8 @@
 `auto` takes the fastest that is there. A step that cannot be in one kernel is several (`steps`); one that cannot even
 be traced runs eagerly. One line in the log says why.
 
-What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, by all of a chip at once;
-or the loop reads x instead and projects it step by step (`takes_projection`).
+What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, or the loop reads x
+instead and projects it step by step (`takes_projection`).
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _known = functools.cache(repeated)  # the same function for the same step, so th
 def takes_projection(x: Tensor, backend: str) -> bool:
     """Whether a backend projects x within its loop, step by step, instead of reading what was computed before.
 
-    One kernel does if x has a few features, which takes less time than to read what comes of them; unless somebody wants
-    the gradient of x, for which threads would have to wait for each other.
+    One kernel does if x has a few features, which takes less time than to read what comes of them; but not if somebody
+    wants the gradient of x, for which threads would have to wait for each other.
     """
     return backend == "fused" and x.shape[-1] <= THIN and not wants_gradient(x)
 
@@ -169,7 +169,7 @@ def _projecting_call(step: Step, constants: Any, inputs: Any, state: Any, repeat
     if sequences < plan.MANY:
         return None
     loop, tensors = _call(*inside, state, repeats, whole=True)
-    return None if loop.reason or not loop.plans_blocks(sequences, tensors[0].device) else (loop, tensors)
+    return (loop, tensors) if loop.holds_blocks(sequences, tensors[0].device) else None
 
 
 def _call(
