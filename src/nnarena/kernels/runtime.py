@@ -242,7 +242,8 @@ class Kernels:
     def _memory(self, tensors: Sequence[Tensor], text: Text) -> dict[str, Tensor]:
         """What a kernel is given."""
         constants, inputs, _ = self.counts
-        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants])}
+        read = {name.rstrip("t") for name in text.arguments}
+        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants]) if f"c{i}" in read}
         memory |= {f"{name}t": memory[name].mT.contiguous() for name in memory if f"{name}t" in text.arguments}
         memory |= {f"u{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants : constants + inputs])}
         return memory | {f"start{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants + inputs :])}
