@@ -94,11 +94,14 @@ def inputs(layer, batch=3, steps=STEPS, seed=1):
     return x, spans, pytree.tree_map(elsewhere, layer.initial_state(batch, x))
 
 
-def train(layer, weights, x, spans, state):
-    """Outputs, last state and all gradients of a sum in which every number counts differently."""
+def train(layer, weights, x, spans, state, driven=True):
+    """Outputs, last state and all gradients of a sum in which every number counts differently.
+
+    That of x is among them if it is `driven`, as by another layer.
+    """
     leaves, tree = pytree.tree_flatten(state)
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]
-    x = x.clone().requires_grad_()
+    x = x.clone().requires_grad_(driven)
     weights = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
     fixed = dict(layer.named_buffers())
     given = (x, pytree.tree_unflatten(leaves, tree), *([] if spans is None else [spans]))
@@ -108,23 +111,24 @@ def train(layer, weights, x, spans, state):
     for place, part in enumerate(results):
         numbers = torch.arange(part.numel(), dtype=torch.float64).add(place).cos().view(part.shape)
         total = total + (part * numbers.to(part)).sum()
-    wanted = [x, *leaves, *weights.values()]
+    wanted = [*([x] if driven else []), *leaves, *weights.values()]
     gradients = torch.autograd.grad(total, wanted, allow_unused=True)
-    names = ["x", *(f"state {place}" for place in range(len(leaves))), *weights]
+    names = [*(["x"] if driven else []), *(f"state {place}" for place in range(len(leaves))), *weights]
     return results, {
         name: torch.zeros_like(tensor) if part is None else part
         for name, part, tensor in zip(names, gradients, wanted, strict=True)
     }
 
 
-def reference(layer, x, spans, state):
+def reference(layer, x, spans, state, driven=True):
     exact = copy.deepcopy(layer).double()
     exact.backend = "eager"
     for part in exact.modules():
         if isinstance(part, Recurrent):
             part.backend = "eager"
     doubled = pytree.tree_map(lambda part: part.double(), state)
-    return train(exact, dict(exact.named_parameters()), x.double(), None if spans is None else spans.double(), doubled)
+    spans = None if spans is None else spans.double()
+    return train(exact, dict(exact.named_parameters()), x.double(), spans, doubled, driven)
 
 
 def assert_near(ours, exact, what, tolerance=2e-5, floor=0.1):

@@ -213,7 +213,9 @@ def others() -> dict[str, dict[str, int]]:
                 {**plain, **tiles.sizes, **more},
                 tiles,
             )
-            for tiles in (gemm.tiling(*sizes) for sizes in ((240, 80), (256, 64), (64, 64), (192, 16), (240, 2)))
+            for tiles in (
+                gemm.tiling(*sizes) for sizes in ((240, 80), (256, 64), (512, 32), (64, 64), (192, 16), (240, 2))
+            )
             for name, more in (
                 ("", {}),
                 (", and sums", sums),

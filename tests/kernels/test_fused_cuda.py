@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from nnarena.bench.recurrence import build, make_task
 from nnarena.core.components import catalogue
 from nnarena.kernels import plan, recurrence, runtime
-from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps
+from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps, products_over_steps
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
@@ -33,6 +33,7 @@ PUBLISHED = {
     "memory_transformer": lambda **more: MemoryAugmentedTransformer(2, 1, **more),
 }
 EVERY = CELLS | PUBLISHED
+PROJECTING = ("lstm 64", "gru 80", "ct_rnn 128", "ct_gru 32", "ode_lstm 64", "unitary 128", "exp_unitary 128", "lstm 8")
 
 
 @pytest.fixture(params=["one sample a program", "a block of samples"])
@@ -62,6 +63,60 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
         assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else tolerance, floor)
 
 
+@pytest.fixture
+def blocks(monkeypatch):
+    monkeypatch.setattr(plan, "MANY", 0)
+    monkeypatch.setattr(plan, "VERY_MANY", 0)
+    monkeypatch.setattr(recurrence, "_loops", {})
+
+
+def widths():
+    """The features of the inputs that loops read."""
+    loops = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    return {shape[0] for loop in loops for shape in loop.signature.inputs}
+
+
+@pytest.mark.parametrize("name", PROJECTING)
+def test_a_few_features_are_projected_in_the_loop(name, blocks):
+    layer = make(name, cells=PUBLISHED).cuda()
+    given = inputs(layer, batch=37, steps=9)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given, driven=False)
+    assert layer.input_size in widths()
+    exact, slopes = reference(layer, *given, driven=False)
+    for place, (ours, wanted) in enumerate(zip(results, exact, strict=True)):
+        assert_near(ours, wanted, f"result {place}", 2e-5)
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part, 5e-4 if part == "triangle" else 2e-5)
+    again = train(layer, dict(layer.named_parameters()), *given, driven=False)[1]
+    assert all(torch.equal(gradients[part], again[part]) for part in gradients), "the same bits every time"
+
+
+@pytest.mark.parametrize("name", PROJECTING[:-1])
+def test_a_population_projects_in_its_loop_and_one_model_before_it(name, monkeypatch):
+    monkeypatch.setattr(recurrence, "_loops", {})
+    layers = [make(name, seed, cells=PUBLISHED).cuda() for seed in range(16)]
+    x = inputs(layers[0], batch=40, steps=7)[0]
+    alone = []
+    for layer in layers[:2]:
+        output = layer.final(x)
+        alone.append((output, torch.autograd.grad(output.sin().sum(), list(layer.parameters()), allow_unused=True)))
+    assert 2 not in widths()
+    weights, buffers = stack_module_state([Last(layer) for layer in layers])
+    skeleton = Last(copy.deepcopy(layers[0]))
+
+    def call(weights, buffers):
+        return functional_call(skeleton, {**weights, **buffers}, (x,))[0]
+
+    outputs = torch.vmap(call)(weights, buffers)
+    assert 2 in widths()
+    gradients = torch.autograd.grad(outputs.sin().sum(), list(weights.values()), allow_unused=True)
+    for member, (output, slopes) in enumerate(alone):
+        assert_near(outputs[member], output.double(), "output", 1e-5)
+        for stacked, slope in zip(gradients, slopes, strict=True):
+            if slope is not None:
+                assert_near(stacked[member], slope.double(), "gradient", 1e-4)
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_last_output_may_be_all_that_is_wanted(name, mapping):
     layer = make(name, cells=PUBLISHED).cuda()
@@ -76,7 +131,7 @@ def test_the_last_output_may_be_all_that_is_wanted(name, mapping):
 def test_memory_may_begin_anywhere(mapping):
     layer = make("lstm 64", cells=PUBLISHED).cuda()
     constants, x = layer.constants(), torch.randn(20, 5, 2, device="cuda")
-    u = layer.project(constants, x, None)
+    u = layer.project(constants, x, None).compute()
     moved = torch.cat([u.new_zeros(1), u.flatten()])[1:].view_as(u)
     state = layer.initial_state(20, x)
     for one, other in zip(*(layer.drive(layer.step, constants, given, state)[1] for given in (u, moved)), strict=True):
@@ -210,6 +265,32 @@ def test_a_product_over_samples_and_steps(sizes):
     assert_near(product, wanted, "product", 5e-7, floor)
     assert_near(total, left.double().sum((1, 2, 3)), "sum", 5e-7, floor)
     assert product.is_contiguous() and total.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (16, 128, 100, 1, 256, 64, 2, 1),
+        (3, 37, 9, 4, 130, 80, 2, 3),
+        (16, 128, 10, 1, 512, 32, 4, 1),
+        (2, 5, 100, 1, 32, 32, 1, 1),
+        (1, 40, 9, 1, 20, 70, 3, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("precision", ["bf16x6", "tf32"])
+def test_a_product_with_a_few_numbers_beside_it(sizes, precision):
+    S, B, T, rows, K, N, features, share = sizes
+    torch.manual_seed(0)
+    floor, near = (B * T * rows) ** 0.5, 5e-7 if precision == "bf16x6" else 2e-3
+    left = torch.randn(S, B, T + 1, rows, K, device="cuda")[:, :, :T]
+    right, few = (torch.randn(shape, device="cuda") for shape in ((S, B, T, rows, N), (S, B, T // share, features)))
+    found = products_over_steps(left, right, precision, few, summed=True)
+    exact = left.double()
+    assert_near(found.product, torch.einsum("sbtrk,sbtrn->skn", exact, right.double()), "product", near, floor)
+    thin = torch.einsum("sbtf,sbtrk->sfk", few.double().repeat_interleave(share, 2), exact)
+    assert_near(found.thin, thin, "thin product", 2e-6, floor)
+    assert_near(found.sum, exact.sum((1, 2, 3)), "sum", 2e-6, floor)
 
 
 @pytest.mark.parametrize("shape", [(1, 7), (2, 3, 5), (264, 2, 700), (1100, 33)], ids=str)

@@ -58,7 +58,7 @@ STACK = {
     ("ct_rnn", "backward", MANY): 345,
     ("ct_rnn", "forward", MANY): 16,
     ("lstm", "backward", MANY): 16,
-    ("gru", "backward", MANY): 76,
+    ("gru", "backward", MANY): 48,
     ("gru", "forward", MANY): 16,
     ("ct_gru", "backward", MANY): 57,
     ("ct_gru", "forward", MANY): 67,
@@ -70,6 +70,22 @@ STACK = {
     ("neural_circuit_policies", "backward", VERY_MANY): 230,
     ("unitary_rnn", "backward", MANY): 124,
     ("ltc 9", "backward", VERY_MANY): 364,
+    ("ct_gru, projecting", "backward", MANY): 57,
+    ("ct_gru, projecting", "inference", MANY): 67,
+    ("ode_lstm, projecting", "backward", MANY): 32,
+    ("ct_rnn, projecting", "backward", MANY): 250,
+    ("gru, projecting", "backward", MANY): 24,
+    ("gru, projecting", "forward", MANY): 24,
+    ("gru, projecting", "inference", MANY): 32,
+    ("lstm, projecting", "backward", MANY): 16,
+    ("unitary_rnn, projecting", "backward", MANY): 124,
+    ("unitary_rnn, projecting", "forward", MANY): 32,
+    ("unitary_rnn, projecting", "inference", MANY): 24,
+    ("exp_unitary_rnn, projecting", "backward", MANY): 115,
+    ("exp_unitary_rnn, projecting", "forward", MANY): 48,
+    ("exp_unitary_rnn, projecting", "inference", MANY): 32,
+    ("elman, projecting", "forward", MANY): 32,
+    ("elman, projecting", "inference", MANY): 32,
 }
 
 
@@ -158,7 +174,8 @@ def test_kernels_that_belong_to_no_cell_spill_next_to_nothing():
     found = json.loads(said.stdout)
     assert {name.split(",")[0] for name in found} == OTHERS
     for name, usage in found.items():
-        assert usage["STACK"] <= (144 if name.startswith("products") else 0), name  # some of these share a processor
+        shared = 200 if "features" in name else 144  # some of these share a processor
+        assert usage["STACK"] <= (shared if name.startswith("products") else 0), name
 
 
 def test_kernels_are_the_same_in_every_process():

@@ -49,17 +49,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Gemm:
-    """A gradient of a constant that is a product over samples and steps: scale · leftᵀ · right, or its transpose."""
-
-    constant: int
-    left: Place
-    right: Place
-    turned: bool
-    scale: float
-
-
-@dataclass(frozen=True)
 class Part:
     """Numbers of every step that lie in one place, and how many of them a row has."""
 
@@ -73,6 +62,22 @@ class Part:
         begin, end = self.place.start, self.place.start + self.width
         alike = self.place.name == other.place.name and self.place.rows == other.place.rows == 1
         return alike and other.place.start <= begin and end <= other.place.start + other.width
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A gradient of a constant that is a product over samples and steps: scale · leftᵀ · right, or its transpose."""
+
+    constant: int
+    left: Place
+    right: Place
+    turned: bool
+    scale: float
+
+    def sides(self, shape: tuple[int, ...]) -> list[Part]:
+        """What it reads for the rows and for the columns of a constant of this shape."""
+        places = (self.right, self.left) if self.turned else (self.left, self.right)
+        return [Part(place, size) for place, size in zip(places, shape, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class Builder:
         self.blocks = plan.rows > 1 and not plan.matrices and not plan.lanes
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
         self.rows: dict[tuple[Node, ...], Place] = {}  # and several of them as the rows of one memory
-        self.read: set[Node] = set()  # all factors of large products
+        self.read: set[Node] = set()  # all factors of products, as they are read
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
@@ -293,10 +298,8 @@ class Builder:
         self.read = {unshaped(side) for outer in outers for side in (outer.left, outer.right)}
         for outer in thin.values():
             self._share(reader, kernel, outer.right)
-        room = self.plan.held - sum(
-            size for size, place, node in wanted if place not in thin and len(shape_of(node)) > 1
-        )
-
+        large = [size for size, place, node in wanted if place not in thin and len(shape_of(node)) > 1]
+        room = self.plan.held - sum(large)
         shared = self.blocks and (bool(thin) or not self.plan.held)
 
         def late(each: tuple[int, int, Node]) -> int:
@@ -308,30 +311,40 @@ class Builder:
             if place in thin:
                 parts = self._parts(reader, kernel, thin[place].right)
                 self.totals.append(Total(place, parts, self.traced.inputs.index(thin[place].left)))
-                continue
-            if outers and size > room:
+            elif outers and size > room:
                 self.gemms += self._gemms(reader, kernel, place, outers)
-                continue
-            terms = addends(node) if self.plan.rows > 1 or self.plan.matrices else []
-            if terms and self.plan.matrices:
-                self.totals += [
-                    Total(place, (Part(self._factor(reader, kernel, "terms", [term]), shape_of(term)[-1]),))
-                    for term in terms
-                ]
-                continue
-            if terms and all(self._lies(reader, term) for term in terms):
-                self.totals += [Total(place, self._parts(reader, kernel, term)) for term in terms]
-                continue
-            source = Source(f"dc{place}", shape_of(node), rows=False, time=False)
-
-            def add(index: Index, node: Node = node, source: Source = source) -> Sum:
-                return Sum(source, index, over_rows(reader, node, index), axes_of(index))
-
-            sums = self._everywhere(reader, source.shape, add)
-            if any(total.terms for total in sums):
-                self.shapes[source.name] = source.shape
+            elif totals := self._totals(reader, kernel, place, addends(node)):
+                self.totals += totals
+            elif sums := self._sums(reader, place, node):
                 kernel.sums += sums
                 room -= size
+
+    def _totals(self, reader: Reader, kernel: Kernel, place: int, terms: list[Node]) -> list[Total]:
+        """Sums of what lies in memory: of matrices always, of a block of samples if a product reads the same."""
+        if self.plan.matrices:
+            parts = [(Part(self._factor(reader, kernel, "terms", [term]), shape_of(term)[-1]),) for term in terms]
+        elif self.blocks and all(len(own_shape(term)) == 1 and self._lies(reader, term) for term in terms):
+            parts = [self._parts(reader, kernel, term) for term in terms]
+            read = [part for gemm in self.gemms for part in gemm.sides(self.shapes[f"c{gemm.constant}"])]
+            read += [part for total in self.totals if total.times is not None for part in total.parts]
+            if not all(any(part.within(other) for other in read) for each in parts for part in each):
+                return []
+        else:
+            return []
+        return [Total(place, each) for each in parts]
+
+    def _sums(self, reader: Reader, place: int, node: Node) -> list[Sum]:
+        """What every program adds up step by step; nothing if all of it is zero."""
+        source = Source(f"dc{place}", shape_of(node), rows=False, time=False)
+        sums = self._everywhere(
+            reader,
+            source.shape,
+            lambda index: Sum(source, index, over_rows(reader, node, index), axes_of(index)),
+        )
+        if not any(total.terms for total in sums):
+            return []
+        self.shapes[source.name] = source.shape
+        return sums
 
     def _thin(self, node: Node) -> Outer | None:
         """A gradient that is the product of an input of a few features with something, in a block of samples."""
@@ -359,6 +372,7 @@ class Builder:
         pieces = [piece for _, piece in enumerate_parts(node)[1:]]
         if unshaped(node) not in self.read and any(self._lies(reader, piece) for piece in pieces):
             return tuple(part for piece in pieces for part in self._parts(reader, kernel, piece))
+        self.read.add(unshaped(node))
         place = self._where_it_lies(reader, node) or self._as_rows(node)
         return (Part(place or self._factor(reader, kernel, "right", [node]), shape_of(node)[-1]),)
 

@@ -8,6 +8,9 @@ The matrix units cut off what does not fit when they add, always towards zero, a
 be seen. So they add up a few rows only, from zero; the rest is added outside of them, to the nearest number. What comes
 next is read while they work.
 
+What a product reads serves for more: for the sum of one side, the gradient of a bias, and for its product with a few
+features of the input, the gradient of the weights that project them.
+
 S seeds, B batch, T steps.
 """
 
@@ -196,8 +199,9 @@ def outer_products(
     SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, unless the
-    sides are TURNED; without them, threads add up what they read."""
+    """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, if the
+    sides are not TURNED; without them, threads add up what they read.
+    """
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
     down = tile // columns * DOWN + tl.arange(0, DOWN)
@@ -214,13 +218,13 @@ def outer_products(
     thin = tl.zeros((DOWN, 16), tl.float32)
     feature = tl.arange(0, 16)[None, :]
     few += seed * few_seed + feature * few_feature
-    fews = few_sample, few_row, feature, SUMMED
+    fews = few_sample, few_row, feature
     begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
     for block in range(begin, until):
         rows = batch - block * DEPTH if BY_SAMPLE else length
         a = read(left, lefts, row, rows, block, first, BY_SAMPLE, DEPTH)
         b = read(right, rights, row, rows, block, first, BY_SAMPLE, DEPTH)
-        x = read_few(few, fews, row, rows, block, first, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+        x = read_few(few, fews, row, rows, block, first, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
         for place in range(first, end):
             if SUMMED and not FEATURES:
                 sums += tl.sum(tl.reshape(b if TURNED else a, (DEPTH // high, high, wide)), 0)
@@ -234,23 +238,24 @@ def outer_products(
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
                 total += six_products(a1, a2, a3, b1, b2, b3)
                 if FEATURES:
-                    x = read_few(few, fews, row, rows, block, after, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+                    x = read_few(few, fews, row, rows, block, after, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
                     thin += six_products(a1, a2, a3, x1, x2, x3)
             else:
                 total += tl.dot(tl.trans(a), b, input_precision=precision)
                 if FEATURES:
-                    few_precision: tl.constexpr = "tf32x3" if precision == "tf32" else precision
-                    thin += tl.dot(tl.trans(a), x, input_precision=few_precision)
+                    thin += tl.dot(tl.trans(a), x, input_precision="tf32x3" if precision == "tf32" else precision)
                 a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
-                x = read_few(few, fews, row, rows, block, after, FEATURES, EVERY, BY_SAMPLE, DEPTH)
+                x = read_few(few, fews, row, rows, block, after, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
     found, found_sums = results(found, number, seed, height, width, FEATURES + SUMMED, TURNED)
-    if FEATURES and tile % columns == 0:
-        there = (down < height)[:, None] & (feature < FEATURES + SUMMED)
-        tl.store(found_sums + feature * height + down[:, None], thin, mask=there)
-    elif SUMMED and TURNED and tile < columns:
-        tl.store(found_sums + along, tl.sum(sums, 0), mask=along < width)
-    elif SUMMED and not TURNED and tile % columns == 0:
+    if FEATURES:
+        if tile % columns == 0:
+            there = (down < height)[:, None] & (feature < FEATURES + SUMMED)
+            tl.store(found_sums + feature * height + down[:, None], thin, mask=there)
+    elif SUMMED and TURNED:
+        if tile < columns:
+            tl.store(found_sums + along, tl.sum(sums, 0), mask=along < width)
+    elif SUMMED and tile % columns == 0:
         tl.store(found_sums + down, tl.sum(sums, 0), mask=down < height)
     found += along[None, :] * height + down[:, None] if TURNED else down[:, None] * width + along[None, :]
     tl.store(found, total, mask=(down < height)[:, None] & (along < width)[None, :])
@@ -326,11 +331,11 @@ def read(factor, distances, row, rows, block, place, BY_SAMPLE: tl.constexpr, DE
 
 @triton.jit
 def read_few(
-    few, distances, row, rows, block, place, FEATURES: tl.constexpr, EVERY: tl.constexpr, BY_SAMPLE: tl.constexpr,
-    DEPTH: tl.constexpr,
+    few, distances, row, rows, block, place, FEATURES: tl.constexpr, SUMMED: tl.constexpr, EVERY: tl.constexpr,
+    BY_SAMPLE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The features of what `read` reads with the same block and place, a one if their sum is wanted, and zeros."""
-    of_sample, of_row, feature, summed = distances
+    of_sample, of_row, feature = distances
     if BY_SAMPLE:
         there = row < rows
         few += (row + block * DEPTH) * of_sample + place // EVERY * of_row
@@ -338,7 +343,7 @@ def read_few(
         there = place * DEPTH + row < rows
         few += block * of_sample + (place * DEPTH + row) // EVERY * of_row
     x = tl.load(few, mask=there & (feature < FEATURES), other=0.0)
-    return tl.where((feature == FEATURES) & summed, 1.0, x)
+    return tl.where(feature == FEATURES, 1.0, x) if SUMMED else x
 
 
 @triton.jit

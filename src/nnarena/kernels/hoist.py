@@ -1,8 +1,8 @@
 """What a step computes from its input alone, taken out of the loop: one product for all steps instead of one a step.
 
-Our cells say themselves what depends on the input only (`Recurrent.project`). Who brings a cell that does not gets it
-here: its step is traced, and the products that no state reaches are done before the loop, for all samples and steps
-at once, with ordinary gradients.
+Our cells say themselves what depends on the input only (`Recurrent.project`); where the loop is to do it all the same,
+nothing is taken out. Who brings a cell that does not say it gets it here: its step is traced, and the products that no
+state reaches are done before the loop, for all samples and steps at once, with ordinary gradients.
 """
 
 from __future__ import annotations

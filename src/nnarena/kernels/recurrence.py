@@ -8,8 +8,8 @@
 a function of its own, torch compiles ten at a time (`chunk`); one that cannot even be traced runs eagerly. One line in
 the log says why.
 
-What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, by all of a chip at
-once; or the loop reads x instead and projects it step by step (`takes_projection`).
+What a step reads may be a `Projection`, x Wᵀ + b of all steps. It is computed before the loop, or the loop reads x
+instead and projects it step by step (`takes_projection`).
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _projecting_call(step: Step, constants: Any, inputs: Any, state: Any, repeat
     if sequences < plan.MANY:
         return None
     loop, tensors = _call(*inside, state, repeats, whole=True)
-    return None if loop.reason or not loop.plans_blocks(sequences, tensors[0].device) else (loop, tensors)
+    return (loop, tensors) if loop.holds_blocks(sequences, tensors[0].device) else None
 
 
 def _call(

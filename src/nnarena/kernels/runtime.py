@@ -56,10 +56,12 @@ class Loop:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
         return self.kernels[plan]
 
-    def plans_blocks(self, sequences: int, device: torch.device) -> bool:
-        """Whether a program holds a block of samples if there are so many sequences."""
+    def holds_blocks(self, sequences: int, device: torch.device) -> bool:
+        """Whether a program has a block of samples if there are so many sequences."""
         made = make_plan(self.traced, self.signature, sequences, precision_on(device))
-        return made.rows > 1 and not made.matrices
+        if self.reason or made.rows == 1 or made.matrices:
+            return False
+        return self.at(sequences, made.precision).fit(device, self.signature)
 
     def of(self, tensors: Sequence[Tensor]) -> Kernels | Steps:
         """What suits these tensors; of the kernels, those for few sequences need the least memory on the chip."""
@@ -171,14 +173,14 @@ class Kernels:
 
     def _product(self, gemm: Gemm, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> Tensor:
         """A gradient of a weight. Sums that are wanted of one of its factors go into `sums`."""
-        places = (gemm.right, gemm.left) if gemm.turned else (gemm.left, gemm.right)
-        sizes = self.compiled.shapes[f"c{gemm.constant}"]
-        read = [Part(place, size) for place, size in zip(places, sizes, strict=True)]
-        wanted = [[each for each in self.sums if each not in sums and each.part.within(part)] for part in read]
-        if wanted[1] and not wanted[0]:
-            product = self._product_and_sums(read[1], read[0], wanted[1], memory, sums).mT
+        rows, columns = gemm.sides(self.compiled.shapes[f"c{gemm.constant}"])
+        of_rows, of_columns = (
+            [each for each in self.sums if each not in sums and each.part.within(side)] for side in (rows, columns)
+        )
+        if of_columns and not of_rows:
+            product = self._product_and_sums(columns, rows, of_columns, memory, sums).mT
         else:
-            product = self._product_and_sums(*read, wanted[0], memory, sums)
+            product = self._product_and_sums(rows, columns, of_rows, memory, sums)
         return product if gemm.scale == 1 else gemm.scale * product
 
     def _product_and_sums(
@@ -233,7 +235,8 @@ class Kernels:
     def _memory(self, tensors: Sequence[Tensor], text: Text) -> dict[str, Tensor]:
         """What a kernel is given."""
         constants, inputs, _ = self.counts
-        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants])}
+        read = {name.rstrip("t") for name in text.arguments}
+        memory = {f"c{i}": _numbers(tensor) for i, tensor in enumerate(tensors[:constants]) if f"c{i}" in read}
         memory |= {f"{name}t": memory[name].mT.contiguous() for name in memory if f"{name}t" in text.arguments}
         memory |= {f"u{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants : constants + inputs])}
         return memory | {f"start{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants + inputs :])}
