@@ -85,7 +85,10 @@ class Forward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, last: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
-        parts = [folded(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[3:], tensors, strict=True)]
+        # in one piece from here on, so that the way back need not copy again what is shared
+        parts = [
+            folded(info.batch_size, dim, tensor).contiguous() for dim, tensor in zip(in_dims[3:], tensors, strict=True)
+        ]
         return unfolded(info.batch_size, Forward.apply(loop, training, last, *parts))
 
 

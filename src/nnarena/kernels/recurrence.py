@@ -189,7 +189,9 @@ def _passed(loop: Any, tensors: list[Tensor], state: Any, last: bool) -> tuple[T
     from nnarena.kernels.passes import Forward
 
     training = torch.is_grad_enabled() and any(wants_gradient(tensor) for tensor in tensors)
-    output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in tensors))
+    # in one piece, once for both ways; of what is mapped, `Forward.vmap` sees to it
+    whole = tensors if is_mapped() else [tensor.contiguous() for tensor in tensors]
+    output, *rest = Forward.apply(loop, training, last, *(tensor.unsqueeze(0) for tensor in whole))
     parts, tree = pytree.tree_flatten(state)
     ends = [part.squeeze(0) for part in rest[: len(parts)]]
     return output.squeeze(0), pytree.tree_unflatten(ends, tree)
