@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnarena.diagnose.torch_loops import forward_by
-from nnarena.kernels.recurrence import eager
+from nnarena.kernels.recurrence import computed, eager
 from nnarena.kernels.trace import repeated
 from nnarena.nn.recurrent import Recurrent
 
@@ -178,7 +178,7 @@ class Record:
     def _drive(
         self, name: str, layer: Recurrent, step: Any, constants: Any, projected: Any, state: Any, last: bool = False
     ) -> tuple[Tensor, Any]:
-        taken = repeated(step, layer.repeats)
+        taken, projected = repeated(step, layer.repeats), computed(projected)
         if step is not type(layer).step:  # in an order of its own, as attention reads: no state to be taken apart
             output, end = eager(taken, constants, projected, state)
         else:
