@@ -64,6 +64,7 @@ CELLS = {
 # Cells that project two features themselves, for many sequences; those of the others read what was projected.
 PROJECTING = ("ct_gru", "ode_lstm", "ct_rnn", "gru", "lstm", "unitary_rnn", "exp_unitary_rnn", "elman")
 CELLS |= {f"{cell}, projecting": CELLS[cell] for cell in PROJECTING}
+WEIGHTS = (240, 80), (256, 64), (512, 32), (64, 64), (32, 32), (192, 16), (240, 2)  # whose gradients are products
 EVEN = ("left_", "right_", "height", "width")  # what is a multiple of 16 in most layers
 FEW, SOME, MANY, VERY_MANY = 1, 384, 2048, 12_800  # sequences
 HEAVY = (
@@ -213,9 +214,7 @@ def others() -> dict[str, dict[str, int]]:
                 {**plain, **tiles.sizes, **more},
                 tiles,
             )
-            for tiles in (
-                gemm.tiling(*sizes) for sizes in ((240, 80), (256, 64), (512, 32), (64, 64), (192, 16), (240, 2))
-            )
+            for tiles in (gemm.tiling(*sizes) for sizes in WEIGHTS)
             for name, more in (
                 ("", {}),
                 (", and sums", sums),

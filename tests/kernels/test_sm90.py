@@ -76,7 +76,7 @@ STACK = {
     ("ct_rnn, projecting", "backward", MANY): 250,
     ("gru, projecting", "backward", MANY): 24,
     ("gru, projecting", "forward", MANY): 24,
-    ("gru, projecting", "inference", MANY): 32,
+    ("gru, projecting", "inference", MANY): 24,
     ("lstm, projecting", "backward", MANY): 16,
     ("unitary_rnn, projecting", "backward", MANY): 124,
     ("unitary_rnn, projecting", "forward", MANY): 32,

@@ -7,6 +7,7 @@ from collections.abc import Container
 from nnarena.kernels.tiles import Ref, Tile, padded
 
 LEAD = 4  # tiles between the reading of a constant and its use
+CLOSE = 8  # in a block of samples, where tiles take less time
 KEPT = 96  # registers that a thread of a block has for weights, on the way forward
 CROWDED = 160  # that all weights would take, from which on there is no room even for some
 SPARE = 32  # registers that it has for what else is the same at every step
@@ -154,7 +155,7 @@ def ahead(
         if len(before) >= 3 and tile not in near:
             placed.setdefault(tiles[before[-2]], []).append(tile)
         elif tile in near or (tile in again and first.get(tile, 0) >= LEAD):
-            begin = max(0, first[tile] - LEAD)
+            begin = max(0, first.get(tile, 0) - (CLOSE if tile in near else LEAD))
             later = (other for other in tiles[begin:] if not other.steady and other.op != "load")
             placed.setdefault(next(later), []).append(tile)
         elif start is None or (tile not in again and (room := room - padded(tile.axes)) >= 0):
