@@ -75,9 +75,8 @@ class Forward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
         tensors, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        zeros = {
-            shape: tensors[-1].new_zeros(shape) for shape, part in zip(ctx.shapes, pulls, strict=False) if part is None
-        }
+        unused = {shape for shape, part in zip(ctx.shapes, pulls, strict=False) if part is None}
+        zeros = {shape: tensors[-1].new_zeros(shape) for shape in unused}
         pull, *ends = (zeros[shape] if part is None else part for part, shape in zip(pulls, ctx.shapes, strict=False))
         gradients = Backward.apply(ctx.loop, len(kept), *tensors, *kept, pull, *ends)
         needed = ctx.needs_input_grad[3:]
@@ -85,10 +84,13 @@ class Forward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], loop: Loop, training: bool, last: bool, *tensors: Tensor) -> Any:  # type: ignore[override]
-        # in one piece from here on, so that the way back need not copy again what is shared
-        parts = [
-            folded(info.batch_size, dim, tensor).contiguous() for dim, tensor in zip(in_dims[3:], tensors, strict=True)
-        ]
+        # In one piece from here on, so that the way back need not copy again what is shared; what is given twice, as
+        # zeros are for the parts of a state, is one.
+        whole: dict[tuple[int, int | None], Tensor] = {}
+        for dim, tensor in zip(in_dims[3:], tensors, strict=True):
+            if (id(tensor), dim) not in whole:
+                whole[id(tensor), dim] = folded(info.batch_size, dim, tensor).contiguous()
+        parts = [whole[id(tensor), dim] for dim, tensor in zip(in_dims[3:], tensors, strict=True)]
         return unfolded(info.batch_size, Forward.apply(loop, training, last, *parts))
 
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.kernels.linear import Projection
-from nnarena.nn.ct_rnn import spans_or_ones
+from nnarena.nn.ct_rnn import spans
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_
 from nnarena.nn.recurrent import Recurrent
 
-Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+Constants = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class CTGRU(Recurrent):
@@ -80,29 +80,32 @@ class CTGRU(Recurrent):
     def constants(self) -> Constants:
         log_tau = torch.arange(self.scales, device=self.bias.device, dtype=self.bias.dtype) * (0.5 * math.log(10))
         U = self._scales_first(self.weight_hh).flatten(0, 2)
-        return self.weight_ih, U.t(), self.weight_qh.t(), self.bias, log_tau
+        log_tau = log_tau.unsqueeze(-1)
+        return self.weight_ih, U.t(), self.weight_qh.t(), self.bias, log_tau, (-1 / log_tau.exp()).exp()
 
     def _scales_first(self, gates: Tensor) -> Tensor:
         """(2 H M, …) → (2, M, H, …): a CPU sums over scales fastest where units are neighbours."""
         return gates.unflatten(0, (2, self.hidden_size, self.scales)).transpose(1, 2)
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Projection, Tensor]:
-        """What the input says of the two scales, less ln τ_i, and of q, (B, T, 2 M H + H); and the decay, (B, T, M, 1).
-
-        As one product: its gradient is read once.
+    def project(
+        self, constants: Constants, x: Tensor, timespans: Tensor | None
+    ) -> Projection | tuple[Projection, Tensor]:
+        """What the input says of the two scales, less ln τ_i, and of q, (B, T, 2 M H + H); and the decay, (B, T, M, 1),
+        if it is not always the same. As one product: its gradient is read once.
         """
-        W, _, _, bias, log_tau = constants
-        log_tau, sizes = log_tau.unsqueeze(-1), [len(W) - self.hidden_size, self.hidden_size]
+        W, _, _, bias, log_tau, _ = constants
+        sizes = [len(W) - self.hidden_size, self.hidden_size]
         (W_g, W_q), (b_g, b_q) = W.split(sizes), bias.split(sizes)
         weight = torch.cat([self._scales_first(W_g).flatten(0, 2), W_q])
         offset = torch.cat([(self._scales_first(b_g) - log_tau).flatten(), b_q])
-        decay = (-spans_or_ones(x, timespans).unsqueeze(-1) / log_tau.exp()).exp()
-        return Projection(x, weight, offset), decay
+        read = Projection(x, weight, offset)
+        return read if timespans is None else (read, (-spans(x, timespans).unsqueeze(-1) / log_tau.exp()).exp())
 
     @staticmethod
-    def step(constants: Constants, u: tuple[Tensor, Tensor], traces: Tensor) -> tuple[Tensor, Tensor]:
-        _, U, U_q, _, _ = constants
-        (gates, q), decay = u[0].split([U.shape[1], U_q.shape[1]], -1), u[1]
+    def step(constants: Constants, u: Tensor | tuple[Tensor, Tensor], traces: Tensor) -> tuple[Tensor, Tensor]:
+        _, U, U_q, _, _, always = constants
+        read, decay = u if isinstance(u, tuple) else (u, always)
+        gates, q = read.split([U.shape[1], U_q.shape[1]], -1)
         distance = (gates + traces.sum(-2) @ U).unflatten(-1, (2, *traces.shape[-2:]))
         read, store = (-distance.square()).softmax(-2).unbind(1)
         q = (q + (read * traces).sum(-2) @ U_q).tanh()

@@ -17,8 +17,8 @@ from nnarena.nn.init import glorot_, orthogonal_
 from nnarena.nn.recurrent import Recurrent
 from nnarena.nn.solvers import Slope, advance, check_solver, dopri5
 
-Solve = Callable[[Slope, Tensor, Tensor], Tensor]
-Constants = tuple[Tensor, Tensor, Tensor, Tensor, float, Solve]
+Solve = Callable[[Slope, Tensor, Tensor | float], Tensor]
+Constants = tuple[Tensor, Tensor, Tensor, Tensor, float, Solve, float]
 
 
 class CTRNN(Recurrent):
@@ -87,15 +87,18 @@ class CTRNN(Recurrent):
             solve = functools.partial(dopri5, rtol=self.rtol, atol=self.atol)
         else:
             solve = functools.partial(advance, unfolds=unfolds, solver=self.solver)
-        return self.weight_ih, self.weight_hh.t(), self.bias, self.scale, self.tau, solve
+        return self.weight_ih, self.weight_hh.t(), self.bias, self.scale, self.tau, solve, 1 / self.repeats
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Projection, Tensor]:
-        return Projection(x, constants[0], constants[2]), spans_or_ones(x, timespans) / self.repeats
+    def project(
+        self, constants: Constants, x: Tensor, timespans: Tensor | None
+    ) -> Projection | tuple[Projection, Tensor]:
+        drive = Projection(x, constants[0], constants[2])
+        return drive if timespans is None else (drive, spans(x, timespans) / self.repeats)
 
     @staticmethod
-    def step(constants: Constants, u: tuple[Tensor, Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
-        _, U, _, scale, tau, solve = constants
-        drive, dt = u
+    def step(constants: Constants, u: Tensor | tuple[Tensor, Tensor | float], state: Tensor) -> tuple[Tensor, Tensor]:
+        _, U, _, scale, tau, solve, always = constants
+        drive, dt = u if isinstance(u, tuple) else (u, always)
         scale = scale.expand_as(drive)  # so that its gradient is summed over the batch once a step, not at every stage
 
         def slope(h: Tensor) -> Tensor:
@@ -109,10 +112,8 @@ class CTRNN(Recurrent):
         return f"{super().extra_repr()}, {how}"
 
 
-def spans_or_ones(x: Tensor, timespans: Tensor | None) -> Tensor:
+def spans(x: Tensor, timespans: Tensor) -> Tensor:
     """The time of every step, (B, T, 1), in the type of x (B, T, F)."""
-    if timespans is None:
-        return x.new_ones(1, 1, 1).expand(*x.shape[:2], 1)
     return timespans.to(x.dtype).unsqueeze(-1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nnarena.core.components import model
 from nnarena.core.spec import TaskSpec
 from nnarena.kernels.linear import Projection
-from nnarena.nn.ct_rnn import CTRNN, spans_or_ones
+from nnarena.nn.ct_rnn import CTRNN, spans
 from nnarena.nn.ct_rnn import Constants as FlowConstants
 from nnarena.nn.head import SequenceModel
 from nnarena.nn.init import glorot_, orthogonal_
@@ -71,21 +71,22 @@ class ODELSTM(Recurrent):
         return zeros, zeros
 
     def constants(self) -> Constants:
-        forget = self.bias.new_full((self.hidden_size,), self.forget_bias)
-        bias = self.bias + nn.functional.pad(forget, (self.hidden_size, 2 * self.hidden_size))
-        return self.weight_ih, self.weight_hh.t(), bias, self.flow.constants(self.flow.unfolds)
+        return self.weight_ih, self.weight_hh.t(), self.bias, self.flow.constants(self.flow.unfolds)
 
-    def project(self, constants: Constants, x: Tensor, timespans: Tensor | None) -> tuple[Projection, Tensor]:
-        return Projection(x, constants[0], constants[2]), spans_or_ones(x, timespans)
+    def project(
+        self, constants: Constants, x: Tensor, timespans: Tensor | None
+    ) -> Projection | tuple[Projection, Tensor]:
+        gates = Projection(x, constants[0], constants[2])
+        return gates if timespans is None else (gates, spans(x, timespans))
 
     @staticmethod
     def step(
-        constants: Constants, u: tuple[Tensor, Tensor], state: tuple[Tensor, Tensor]
+        constants: Constants, u: Tensor | tuple[Tensor, Tensor], state: tuple[Tensor, Tensor]
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
         _, U, _, flow = constants
-        (gates, dt), (h, c) = u, state
+        (gates, dt), (h, c) = u if isinstance(u, tuple) else (u, 1.0), state
         i, f, g, o = (gates + h @ U).chunk(4, -1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        c = (f + ODELSTM.forget_bias).sigmoid() * c + i.sigmoid() * g.tanh()
         v = o.sigmoid() * c.tanh()
         h, _ = CTRNN.step(flow, (nn.functional.linear(v, flow[0], flow[2]), dt), h)
         return (h, c), h
