@@ -175,7 +175,7 @@ def _projecting_call(step: Step, constants: Any, inputs: Any, state: Any, repeat
 def _call(
     step: Step, constants: Any, inputs: Any, state: Any, repeats: int, whole: bool = False
 ) -> tuple[Any, list[Tensor]]:
-    """The loop of a step, and the tensors that it is called with; a `whole` step is left as it is."""
+    """The loop of a step, and the tensors that it is called with; a `whole` step stays as it is."""
     flat_constants, constants_tree = pytree.tree_flatten(constants)
     flat_inputs, inputs_tree = pytree.tree_flatten(inputs)
     flat_state, state_tree = pytree.tree_flatten(state)
@@ -191,7 +191,7 @@ def _call(
     if parts is not None:
         flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
         signature = _signature(tensors, flat_inputs, flat_state, repeats)
-    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature))
+    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature, quiet=whole))
     return loop, [*tensors, *flat_inputs, *flat_state]
 
 
@@ -218,11 +218,11 @@ def _once(key: Any, make: Callable[[], Any]) -> Any:
     return _loops[key]
 
 
-def _build(step: Step, flat: Any, signature: Signature) -> Any:
+def _build(step: Step, flat: Any, signature: Signature, quiet: bool) -> Any:
     from nnarena.kernels.runtime import Loop
 
     loop = Loop(flat, signature)
-    if loop.reason:
+    if not quiet and loop.reason:
         log.warning("The steps of %s are several kernels each: %s", step.__qualname__, loop.reason)
     return loop
 
