@@ -215,7 +215,7 @@ def _projecting_call(step: Step, constants: Any, inputs: Any, state: Any, repeat
 def _call(
     step: Step, constants: Any, inputs: Any, state: Any, repeats: int, whole: bool = False, on_cpu: bool = False
 ) -> tuple[Any, list[Tensor]]:
-    """The loop of a step, and the tensors that it is called with; a `whole` step is left as it is."""
+    """The loop of a step, and the tensors that it is called with; a `whole` step stays as it is."""
     flat_constants, constants_tree = pytree.tree_flatten(constants)
     flat_inputs, inputs_tree = pytree.tree_flatten(inputs)
     flat_state, state_tree = pytree.tree_flatten(state)
@@ -231,7 +231,7 @@ def _call(
     if parts is not None:
         flat, flat_inputs = parts.step, parts.before(tensors, flat_inputs)
         signature = _signature(tensors, flat_inputs, flat_state, repeats)
-    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature, on_cpu))
+    loop = _once((cell, signature, "loop"), lambda: _build(step, flat, signature, on_cpu, quiet=whole))
     return loop, [*tensors, *flat_inputs, *flat_state]
 
 
@@ -258,14 +258,14 @@ def _once(key: Any, make: Callable[[], Any]) -> Any:
     return _loops[key]
 
 
-def _build(step: Step, flat: Any, signature: Signature, on_cpu: bool) -> Any:
+def _build(step: Step, flat: Any, signature: Signature, on_cpu: bool, quiet: bool) -> Any:
     if on_cpu:
         from nnarena.kernels.cpu import Loop
     else:
         from nnarena.kernels.runtime import Loop
 
     loop = Loop(flat, signature)
-    if loop.reason:
+    if not quiet and loop.reason:
         log.warning("The steps of %s are several kernels each: %s", step.__qualname__, loop.reason)
     return loop
 

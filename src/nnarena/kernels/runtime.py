@@ -43,11 +43,14 @@ class Loop:
         self.traced = trace(step, signature)
         self.steps = Steps(repeated(step, signature.repeats), signature)
         self.kernels: dict[Plan, Kernels] = {}
-        self.reason = ""
+
+    @functools.cached_property
+    def reason(self) -> str:
         try:
             self.at(1)
         except CannotCompile as reason:
-            self.reason = str(reason)
+            return str(reason)
+        return ""
 
     def at(self, sequences: int, precision: str = "bf16x6") -> Kernels:
         """The kernels that are best for so many sequences."""
@@ -59,7 +62,7 @@ class Loop:
     def holds_blocks(self, sequences: int, device: torch.device) -> bool:
         """Whether a program has a block of samples if there are so many sequences."""
         made = make_plan(self.traced, self.signature, sequences, precision_on(device))
-        if self.reason or made.rows == 1 or made.matrices:
+        if made.rows == 1 or made.matrices or self.reason:
             return False
         return self.at(sequences, made.precision).fit(device, self.signature)
 
