@@ -16,6 +16,7 @@ from nnarena.core.components import catalogue
 from nnarena.core.options import render
 from nnarena.core.protocol import Protocol
 from nnarena.core.study import built_in_studies
+from nnarena.kernels import toolchain
 
 SMALL = ("-t", "add[length=10]", "-m", "lstm", "--samples", "640", "--batch-size", "32", "--epochs", "2", "--jobs", "1")
 
@@ -144,9 +145,8 @@ def test_doctor_tells_what_will_be_used(arena) -> None:
 @pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize("there", [True, False])
 def test_doctor_says_what_drives_recurrent_layers(gpu: bool, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(doctor, "find_spec", lambda name: object() if there else None)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}" if there else None)
+    monkeypatch.setattr(toolchain, "compiler", lambda: "/usr/bin/g++" if there else None)
     said = doctor._recurrence(gpu)
     assert ("without" in said) == (not there)
     assert ("Triton" in said) == gpu and ("C++ compiler" in said) == (not gpu and not there)
@@ -163,9 +163,10 @@ def test_doctor_says_whether_processes_can_share_a_gpu(arena, monkeypatch: pytes
     assert doctor._jobs(4, True, "your daemon in /pipes") == "up to 4 on the GPU at once, through your daemon in /pipes"
 
 
-def test_doctor_finds_the_compiler_that_torch_would_call(arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_finds_the_compiler_that_is_asked_for(arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "clang++-19")
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/opt/{name}")
+    monkeypatch.setattr(toolchain.shutil, "which", lambda name: f"/opt/{name}")
+    monkeypatch.setattr(toolchain, "compiler", toolchain.compiler.__wrapped__)  # what it found before does not count
     found = json.loads(arena("doctor", "--json").out)
     assert found["Machine"]["C++ compiler"] == "/opt/clang++-19"
     assert "triton" in found["Software"] and found["Used"]["recurrence"]

@@ -30,7 +30,7 @@ from unittest import mock
 import torch
 
 import nnarena
-from nnarena.kernels import recurrence, runtime
+from nnarena.kernels import passes, recurrence, runtime
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.launch import OPTIONS
 
@@ -117,7 +117,7 @@ def loop_of(cell: str) -> runtime.Loop:
     inside = cell.endswith("projecting")
     with (
         mock.patch.object(recurrence, "takes_projection", return_value=inside),
-        mock.patch.object(runtime.Forward, "apply", side_effect=_Reached) as launch,
+        mock.patch.object(passes.Forward, "apply", side_effect=_Reached) as launch,
         contextlib.suppress(_Reached),
     ):
         layer(torch.zeros(MANY if inside else 1, 3, layer.input_size))

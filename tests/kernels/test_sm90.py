@@ -74,6 +74,7 @@ STACK = {
     ("ct_gru, projecting", "inference", MANY): 67,
     ("ode_lstm, projecting", "backward", MANY): 32,
     ("ct_rnn, projecting", "backward", MANY): 250,
+    ("ct_rnn, projecting", "forward", MANY): 32,
     ("gru, projecting", "backward", MANY): 24,
     ("gru, projecting", "forward", MANY): 24,
     ("gru, projecting", "inference", MANY): 24,
