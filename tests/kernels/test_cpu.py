@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import platform
 
 import numpy as np
 import pytest
@@ -124,6 +125,20 @@ def test_threads_change_no_bit():
         found.append(train(layer, dict(layer.named_parameters()), *given)[1])
     torch.set_num_threads(1)
     assert all(torch.equal(found[0][name], other[name]) for other in found[1:] for name in other)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these are processors of one kind")
+@pytest.mark.parametrize("processor", ["x86-64", "x86-64-v3"], ids=["four lanes a register", "eight lanes a register"])
+@pytest.mark.parametrize("name", ["lstm", "dnc", "attention_split"])
+def test_older_processors_give_the_same_to_rounding(name, processor, monkeypatch):
+    layer = compiled(name)
+    given = inputs(layer, LANES + 3)
+    wanted = train(layer, dict(layer.named_parameters()), *given)
+    monkeypatch.setattr(cpu, "target", lambda: f"-march={processor}")
+    monkeypatch.setattr(cpu, "_made", {})
+    found = train(layer, dict(layer.named_parameters()), *given)
+    for ours, theirs in zip(pytree.tree_leaves(found), pytree.tree_leaves(wanted), strict=True):
+        assert_near(ours, theirs.double(), name, 1e-5)
 
 
 class Applied(Recurrent):

@@ -170,7 +170,7 @@ def _function(name: str, text: str) -> Any:
     command = toolchain.compiler()
     if command is None:
         raise CannotCompile("there is no C++ compiler.")
-    key = "\n".join([text, HEADER.read_text(), command, *FLAGS, processor()])
+    key = "\n".join([text, HEADER.read_text(), command, *FLAGS, target(), processor()])
     path = toolchain.cache_folder() / f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     if not path.exists():
         log.info("Compiling %s for this CPU.", path.stem)
@@ -185,12 +185,16 @@ def _function(name: str, text: str) -> Any:
     return found
 
 
+def target() -> str:
+    """The flag that lets a compiler use all that this processor can do."""
+    return "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+
+
 def compile_to(path: Path, command: str) -> None:
     """Machine code of the text beside it. It appears whole or not at all."""
     handle, made = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
-    native = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-    call = [command, *FLAGS, native, f"-I{HEADER.parent}", str(path.with_suffix(".cpp")), "-o", made]
+    call = [command, *FLAGS, target(), f"-I{HEADER.parent}", str(path.with_suffix(".cpp")), "-o", made]
     try:
         subprocess.run(call, check=True, capture_output=True, text=True, timeout=PATIENCE)
         os.replace(made, path)

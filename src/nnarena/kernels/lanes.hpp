@@ -90,16 +90,62 @@ INLINE V exp(V x) {
 
 INLINE V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
 
+// c[0] + c[1] x + …
+template <int N>
+INLINE V polynomial(const float (&c)[N], V x) {
+    V y = all(c[N - 1]);
+#pragma GCC unroll 16
+    for (int i = N - 2; i >= 0; i--) y = y * x + c[i];
+    return y;
+}
+
 INLINE V tanh(V x) {
     const V size = magnitude(x), z = x * x;
-    V near = all(-5.70498872745e-3f);
-    near = near * z + 2.06390887954e-2f;
-    near = near * z - 5.37397155531e-2f;
-    near = near * z + 1.33314422036e-1f;
-    near = near * z - 3.33332819422e-1f;
-    near = near * z * x + x;
+    const float c[] = {-0.333333284f, 0.133327827f, -0.0538524948f, 0.0210036281f, -0.00610493217f};
+    const V near = polynomial(c, z) * z * x + x;
     const V far = 1.0f - 2.0f / (1.0f + exp(2.0f * size));
     return size < 0.625f ? near : x < 0 ? -far : far;
+}
+
+INLINE V expm1(V x) {
+    const float c[] = {0.5f, 1.0f / 6, 1.0f / 24, 1.0f / 120, 1.0f / 720, 1.0f / 5040};
+    return magnitude(x) < 0.4f ? polynomial(c, x) * (x * x) + x : exp(x) - 1.0f;
+}
+
+// log x = n ln 2 + log (1 + f), √½ ≤ 1 + f < √2.
+INLINE V log(V x) {
+    const M tiny = x < 1.17549435e-38f;  // has no power of two of its own
+    const V whole = tiny ? x * 33554432.0f : x;
+    M bits;
+    std::memcpy(&bits, &whole, sizeof bits);
+    const M n = (bits - 0x3f3504f3) >> 23;  // √½
+    bits -= n << 23;
+    V f;
+    std::memcpy(&f, &bits, sizeof f);
+    f -= 1.0f;
+    const float c[] = {0.333333284f, -0.25000298f,  0.200014681f, -0.166422471f,
+                       0.142021745f, -0.129722387f, 0.127123073f, -0.0810155869f};
+    const V power = __builtin_convertvector(n, V) - (tiny ? all(25) : all(0));
+    V y = (polynomial(c, f) * f - 0.5f) * (f * f) + power * -2.12194440e-4f + f;
+    y = y + power * 0.693359375f;
+    y = x == 0 ? all(-INFINITY) : y;
+    return x < 0 ? all(NAN) : (x == INFINITY) | (x != x) ? x : y;
+}
+
+// What 1 + x was rounded by comes back.
+INLINE V log1p(V x) {
+    const V u = 1.0f + x, y = log(u);
+    return (u == 0) | (u == INFINITY) ? y : y - ((u - 1.0f) - x) / u;
+}
+
+INLINE V erf(V x) {
+    const V size = magnitude(x);
+    const float near[] = {1.12837911f,    -0.37612626f,     0.112835974f,   -0.0268543288f,
+                          0.00518931216f, -0.000801885501f, 7.88249745e-05f};
+    const float far[] = {0.000303213019f, -1.13016665f,   -0.631937087f,    -0.109978244f, 0.0263647176f,
+                         -0.00474022236f, 0.000592769531f, -4.55906229e-05f, 1.6140616e-06f};
+    const V beyond = size > 4.0f ? all(1) : 1.0f - exp(polynomial(far, size));
+    return size < 1.0f ? polynomial(near, x * x) * x : x < 0 ? -beyond : x != x ? x : beyond;
 }
 
 // What is rare takes one lane after the other.
@@ -109,12 +155,8 @@ INLINE V each_lane(V x, F f) {
     return x;
 }
 INLINE V sqrt(V x) { return each_lane(x, [](float y) { return __builtin_sqrtf(y); }); }
-INLINE V log(V x) { return each_lane(x, [](float y) { return std::log(y); }); }
-INLINE V log1p(V x) { return each_lane(x, [](float y) { return std::log1p(y); }); }
-INLINE V expm1(V x) { return each_lane(x, [](float y) { return std::expm1(y); }); }
 INLINE V sin(V x) { return each_lane(x, [](float y) { return std::sin(y); }); }
 INLINE V cos(V x) { return each_lane(x, [](float y) { return std::cos(y); }); }
-INLINE V erf(V x) { return each_lane(x, [](float y) { return std::erf(y); }); }
 
 // A square of numbers turned round: what was row i is column i.
 
