@@ -472,7 +472,9 @@ class Saving(dict[Node, Source | Carry]):
 
 
 def _program(plan: Plan) -> Program:
-    return Program(plan.rows, inner_first=plan.alone or plan.warps == 1, units=not plan.lanes)
+    # One sample's threads that hold its weights and their gradients have no registers for what is used twice.
+    afresh = plan.rows == 1 and plan.held > 0
+    return Program(plan.rows, plan.alone or plan.warps == 1, units=not plan.lanes, afresh=afresh)
 
 
 def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:

@@ -179,8 +179,9 @@ class Program:
     come last, and the threads of a warp pass all of it to each other.
     """
 
-    def __init__(self, rows: int, inner_first: bool = False, units: bool = True) -> None:
+    def __init__(self, rows: int, inner_first: bool = False, units: bool = True, afresh: bool = False) -> None:
         self.inner_first = inner_first
+        self.afresh = afresh  # whether single numbers are computed again sooner than kept
         self.units = units  # whether there are matrix units; without them, a product is a sum of products
         self.tiles: list[Tile] = []
         self.batch = Axis(rows)  # one row a sample; where there is only one, no tile has the axis
@@ -194,6 +195,8 @@ class Program:
 
     def _once(self, tile: Tile) -> Ref:
         """A tile, or the one that is there already and has the same numbers, whatever its axes are called."""
+        if self.afresh and tile.op == "map":
+            return self._make(tile)
         key, axes = _pattern(tile)
         if key not in self.known:
             self.known[key] = tile, axes
