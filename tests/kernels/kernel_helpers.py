@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
@@ -138,3 +139,61 @@ def assert_near(ours, exact, what, tolerance=2e-5, floor=0.1):
     """
     error = (ours.double() - exact).norm() / exact.norm().clamp_min(floor)
     assert error < tolerance, f"{what}: {float(error):.1e}"
+
+
+class Own(Recurrent):
+    """A cell that somebody brings, written without a thought of kernels: one function, x and state go in."""
+
+    def __init__(self, step=None):
+        super().__init__(3, 6, backend="fused")
+        self.W, self.U = nn.Parameter(torch.randn(3, 6) / 2), nn.Parameter(torch.randn(6, 6) / 3)
+        self.taken = step
+
+    def initial_state(self, batch, like):
+        return like.new_zeros(batch, 6)
+
+    def constants(self):
+        return self.W, self.U
+
+    @staticmethod
+    def step(constants, u, state):
+        W, U = constants
+        state = torch.where(state > 0.1, torch.tanh(u @ W.exp() + state @ U), 0.5 * state.roll(1, -1))
+        return state, torch.cat([state[:, ::2], state.flip(-1)[:, :2]], -1)
+
+
+STEPS_OF_OTHERS = {
+    "branches, rolls, flips and strides": Own.step,
+    "softmax": lambda c, u, h: ((u @ c[0] + h @ c[1]).softmax(-1),) * 2,
+    "norm": lambda c, u, h: (F.layer_norm(u @ c[0] + h @ c[1], (6,)),) * 2,
+    "gelu and silu": lambda c, u, h: (F.gelu(u @ c[0]) + F.silu(h @ c[1]),) * 2,
+    "einsum": lambda c, u, h: (torch.einsum("bi,ij,bj->bj", h, c[1], u @ c[0]).tanh(),) * 2,
+    "stack and mean": lambda c, u, h: (torch.stack([h, u @ c[0], h @ c[1]]).mean(0),) * 2,
+    "outer products": lambda c, u, h: ((h.unsqueeze(2) * (u @ c[0]).unsqueeze(1)).sum(1).tanh(),) * 2,
+    "views": lambda c, u, h: ((h.view(-1, 2, 3).mT.flatten(1) @ c[1] + u @ c[0]).sin(),) * 2,
+    "powers and roots": lambda c, u, h: ((h.square() + (u @ c[0]).abs() + 1).sqrt() @ c[1],) * 2,
+    "clamp and where": lambda c, u, h: (torch.where(h > 0, (h @ c[1]).clamp(-0.5, 0.5), (u @ c[0]).relu()),) * 2,
+    "logsumexp": lambda c, u, h: (h @ c[1] - torch.logsumexp(u @ c[0], -1, keepdim=True),) * 2,
+    "the largest": lambda c, u, h: (h @ c[1] / (1 + (u @ c[0]).amax(-1, keepdim=True).abs()),) * 2,
+}
+
+
+def check_without_gradients(layer, batch):
+    """Without gradients the numbers are the same."""
+    x, spans, state = inputs(layer, batch)
+    more = {} if spans is None else {"timespans": spans}
+    output, last = layer(x, state, **more)
+    with torch.no_grad():
+        plain, also_last = layer(x, state, **more)
+    for part, other in zip([plain, *pytree.tree_leaves(also_last)], [output, *pytree.tree_leaves(last)], strict=True):
+        torch.testing.assert_close(part, other, rtol=1e-5, atol=1e-6)
+
+
+def check_last(layer, tolerance):
+    """The last output may be all that is wanted."""
+    given = inputs(layer, 2)
+    (ours,), gradients = train(Last(layer), dict(Last(layer).named_parameters()), *given)
+    (exact,), slopes = reference(Last(layer, whole=True), *given)
+    assert_near(ours, exact, "output", tolerance)
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part, tolerance)

@@ -11,8 +11,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_helpers import CELLS, Last, assert_near, inputs, make, reference, train
-from test_fused import STEPS_OF_OTHERS, Own
+from kernel_helpers import (
+    CELLS,
+    STEPS_OF_OTHERS,
+    Own,
+    assert_near,
+    check_last,
+    check_without_gradients,
+    inputs,
+    make,
+    reference,
+    train,
+)
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
@@ -62,25 +72,12 @@ def test_a_loop_gives_what_autograd_gives(name, batch):
 
 @pytest.mark.parametrize("name", CELLS)
 def test_without_gradients_the_numbers_are_the_same(name):
-    layer = compiled(name)
-    x, spans, state = inputs(layer, 2)
-    more = {} if spans is None else {"timespans": spans}
-    output, last = layer(x, state, **more)
-    with torch.no_grad():
-        plain, also_last = layer(x, state, **more)
-    for part, other in zip([plain, *pytree.tree_leaves(also_last)], [output, *pytree.tree_leaves(last)], strict=True):
-        torch.testing.assert_close(part, other, rtol=1e-5, atol=1e-6)
+    check_without_gradients(compiled(name), 2)
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_the_last_output_may_be_all_that_is_wanted(name):
-    layer = compiled(name)
-    given = inputs(layer, 2)
-    (ours,), gradients = train(Last(layer), dict(Last(layer).named_parameters()), *given)
-    (exact,), slopes = reference(Last(layer, whole=True), *given)
-    assert_near(ours, exact, "output", tolerance(name))
-    for part in slopes:
-        assert_near(gradients[part], slopes[part], part, tolerance(name))
+    check_last(compiled(name), tolerance(name))
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -9,11 +9,22 @@ import re
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_helpers import CELLS, STEPS, Last, assert_near, inputs, make, reference, train
-from torch import nn
+from kernel_helpers import (
+    CELLS,
+    STEPS,
+    STEPS_OF_OTHERS,
+    Last,
+    Own,
+    assert_near,
+    check_last,
+    check_without_gradients,
+    inputs,
+    make,
+    reference,
+    train,
+)
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,7 +37,7 @@ from nnarena.kernels.runtime import Loop
 from nnarena.kernels.schedule import ahead
 from nnarena.kernels.tiles import Ref, Tile
 from nnarena.kernels.trace import CannotCompile
-from nnarena.nn import DNC, MemoryAugmentedTransformer, Recurrent
+from nnarena.nn import DNC, MemoryAugmentedTransformer
 
 # padding may hold anything: it is masked where it would count
 pytestmark = pytest.mark.filterwarnings(
@@ -68,26 +79,12 @@ def test_a_kernel_gives_what_autograd_gives(name, mapping):
 
 @pytest.mark.parametrize("name", CELLS)
 def test_without_gradients_the_numbers_are_the_same(name):
-    layer = make(name)
-    x, spans, state = inputs(layer, 1)
-    more = {} if spans is None else {"timespans": spans}
-    output, last = layer(x, state, **more)
-    with torch.no_grad():
-        plain, also_last = layer(x, state, **more)
-    for part, other in zip([plain, *pytree.tree_leaves(also_last)], [output, *pytree.tree_leaves(last)], strict=True):
-        torch.testing.assert_close(part, other, rtol=1e-5, atol=1e-6)
+    check_without_gradients(make(name), 1)
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_the_last_output_may_be_all_that_is_wanted(name):
-    layer = make(name)
-    given = inputs(layer, 2)
-    (ours,), gradients = train(Last(layer), dict(Last(layer).named_parameters()), *given)
-    (exact,), slopes = reference(Last(layer, whole=True), *given)
-    tolerance = 2e-3 if name == "memory_cell" else 2e-5
-    assert_near(ours, exact, "output", tolerance)
-    for part in slopes:
-        assert_near(gradients[part], slopes[part], part, tolerance)
+    check_last(make(name), 2e-3 if name == "memory_cell" else 2e-5)
 
 
 def test_a_population_is_asked_for_its_last_outputs():
@@ -210,43 +207,6 @@ def test_the_same_call_gives_the_same_bits():
     _, once = train(layer, dict(layer.named_parameters()), *given)
     _, again = train(layer, dict(layer.named_parameters()), *given)
     assert all(torch.equal(once[name], again[name]) for name in once)
-
-
-class Own(Recurrent):
-    """A cell that somebody brings, written without a thought of kernels: one function, x and state go in."""
-
-    def __init__(self, step=None):
-        super().__init__(3, 6, backend="fused")
-        self.W, self.U = nn.Parameter(torch.randn(3, 6) / 2), nn.Parameter(torch.randn(6, 6) / 3)
-        self.taken = step
-
-    def initial_state(self, batch, like):
-        return like.new_zeros(batch, 6)
-
-    def constants(self):
-        return self.W, self.U
-
-    @staticmethod
-    def step(constants, u, state):
-        W, U = constants
-        state = torch.where(state > 0.1, torch.tanh(u @ W.exp() + state @ U), 0.5 * state.roll(1, -1))
-        return state, torch.cat([state[:, ::2], state.flip(-1)[:, :2]], -1)
-
-
-STEPS_OF_OTHERS = {
-    "branches, rolls, flips and strides": Own.step,
-    "softmax": lambda c, u, h: ((u @ c[0] + h @ c[1]).softmax(-1),) * 2,
-    "norm": lambda c, u, h: (F.layer_norm(u @ c[0] + h @ c[1], (6,)),) * 2,
-    "gelu and silu": lambda c, u, h: (F.gelu(u @ c[0]) + F.silu(h @ c[1]),) * 2,
-    "einsum": lambda c, u, h: (torch.einsum("bi,ij,bj->bj", h, c[1], u @ c[0]).tanh(),) * 2,
-    "stack and mean": lambda c, u, h: (torch.stack([h, u @ c[0], h @ c[1]]).mean(0),) * 2,
-    "outer products": lambda c, u, h: ((h.unsqueeze(2) * (u @ c[0]).unsqueeze(1)).sum(1).tanh(),) * 2,
-    "views": lambda c, u, h: ((h.view(-1, 2, 3).mT.flatten(1) @ c[1] + u @ c[0]).sin(),) * 2,
-    "powers and roots": lambda c, u, h: ((h.square() + (u @ c[0]).abs() + 1).sqrt() @ c[1],) * 2,
-    "clamp and where": lambda c, u, h: (torch.where(h > 0, (h @ c[1]).clamp(-0.5, 0.5), (u @ c[0]).relu()),) * 2,
-    "logsumexp": lambda c, u, h: (h @ c[1] - torch.logsumexp(u @ c[0], -1, keepdim=True),) * 2,
-    "the largest": lambda c, u, h: (h @ c[1] / (1 + (u @ c[0]).amax(-1, keepdim=True).abs()),) * 2,
-}
 
 
 @pytest.mark.parametrize("name", STEPS_OF_OTHERS)

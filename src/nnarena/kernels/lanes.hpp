@@ -23,13 +23,15 @@ constexpr int SUMS = 24;   // registers that sums of products are kept in
 #elif defined(__AVX__)
 constexpr int WIDTH = 8;
 constexpr int SUMS = 12;
+#elif defined(__SSE__)
+constexpr int WIDTH = 4;
+constexpr int SUMS = 12;
 #else
 constexpr int WIDTH = 4;
 constexpr int SUMS = 24;
 #endif
-constexpr int PARTS = LANES / WIDTH;                            // registers of a block
-constexpr int TALL = SUMS / PARTS > 0 ? SUMS / PARTS : 1;       // numbers of a sample that are summed at a time
-constexpr int CACHED = 8192;                                    // numbers that stay in the first-level cache
+constexpr int PARTS = LANES / WIDTH;                       // registers of a block
+constexpr int TALL = SUMS / PARTS > 0 ? SUMS / PARTS : 1;  // numbers of a sample that are summed at a time
 
 typedef float V __attribute__((vector_size(4 * WIDTH)));
 typedef int M __attribute__((vector_size(4 * WIDTH)));  // of a comparison: all bits, or none
