@@ -160,8 +160,15 @@ def measure(job: Job) -> dict[str, Any]:
         "warps": text.warps,
         "rows": kernels.plan.rows,
         "direct": runtime.is_direct(made.asm["ttgir"]),
+        "again": _read_again(made.asm["ttgir"]),
         "seconds": round(seconds, 2),
     }
+
+
+def _read_again(code: str) -> int:
+    """What a step reads of shared memory without having written it: weights."""
+    loop = max(code.split("scf.for")[1:], key=lambda part: part.count("tt.dot"))
+    return loop.count("ttg.local_load") - loop.count("ttg.local_alloc")
 
 
 def _type(name: str, loop: runtime.Loop) -> str:
@@ -199,7 +206,7 @@ def others() -> dict[str, dict[str, int]]:
     plain |= {"FEATURES": 0, "EVERY": 1, "few_feature": 1}
     column = {"right_row": 1, "width": 1, **gemm.tiling(138, 1).sizes}  # Triton has ones written into a kernel's text
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
-    two, four = ({"FEATURES": count} for count in (2, 4))
+    two, four, in_halves = {"FEATURES": 2}, {"FEATURES": 4}, {"precision": "halves"}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
@@ -222,11 +229,17 @@ def others() -> dict[str, dict[str, int]]:
                 (", by steps", {"BY_SAMPLE": False}),
                 (", tf32", {"precision": "tf32"}),
                 *(
+                    [(", halves", in_halves), (", halves and sums", {**sums, **in_halves})]
+                    if tiles.across > gemm.THIN
+                    else []
+                ),
+                *(
                     [
                         (", and features", two),
                         (", features and sums", {**sums, **two}),
                         (", four and sums", {**sums, **four}),
                         (", features and sums, by steps", {**sums, **two, "BY_SAMPLE": False, "EVERY": 12}),
+                        (", features and sums, halves", {**sums, **two, **in_halves}),
                     ]
                     if tiles.across > gemm.THIN
                     else []
@@ -243,6 +256,16 @@ def others() -> dict[str, dict[str, int]]:
             (f"exponential, {tile}", exponential.add_products, {"H": 128, "TILE": tile, "DEEP": 512 // tile}, 4)
             for tile in (16, 32)
         ),
+        *(
+            (
+                f"exponential, halves{', scaled' * scaled}",
+                exponential.add_products_of_halves,
+                {"H": 128, "DOWN": 64, "ACROSS": 32, "DEEP": 64, "SCALED": scaled},
+                4,
+            )
+            for scaled in (False, True)
+        ),
+        ("exponential, split", exponential.split, {"H": 128, "TILE": 32, "SCALED": True}, 4),
         ("norm", norm.forward, rows, 4),
         ("norm, back", norm.backward, rows, 4),
         *(
@@ -271,7 +294,8 @@ def others() -> dict[str, dict[str, int]]:
     for name, function, constants, warps in jobs:
         names = function.arg_names
         here = {key: value for key, value in constants.items() if key in names}
-        types = {each: "constexpr" if each in here else _type_of_other(each) for each in names}
+        halves = "factor" in names
+        types = {each: "constexpr" if each in here else _type_of_other(each, halves) for each in names}
         source = ASTSource(
             fn=function,
             signature=types,
@@ -312,17 +336,32 @@ def _even_places(names: list[str], types: dict[str, Any]) -> Iterator[tuple[int,
             yield (place,)
 
 
-def _type_of_other(name: str) -> str | tuple[str, ...]:
+def _type_of_other(name: str, halves: bool) -> str | tuple[str, ...]:
     if name in ("lefts", "rights", "plus"):
-        return "*fp32", "*fp32"
+        return ("*fp16" if halves and name != "plus" else "*fp32",) * 2
+    if name == "factor" or (name == "turned" and halves):
+        return "*fp16"
     if name in ("scales", "weights"):
         return "fp32", "fp32"
     if name in ("pointers", "layout", "blocks", "tensors"):
         return "*i64"
     rows = ("x", "y", "weight", "bias", "pull", "dx")
-    maps = ("wx", "wy", "bx", "by", "conv", "stats", "out", "turned")
+    maps = ("wx", "wy", "bx", "by", "conv", "stats", "out", "turned", "numbers", "seed_scales")
     turns = ("theta", "phi", "omega", "re", "im", "pull_re", "pull_im")
-    if name in ("left", "right", "few", "found", "sums", "verdicts", *rows, *maps, *turns):
+    if name in (
+        "left",
+        "right",
+        "few",
+        "size_left",
+        "size_right",
+        "size_few",
+        "found",
+        "sums",
+        "verdicts",
+        *rows,
+        *maps,
+        *turns,
+    ):
         return "*fp32"
     whole = (
         "pieces",

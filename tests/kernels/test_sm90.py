@@ -55,38 +55,36 @@ STACK = {
     ("dnc", "backward", MANY): 1209,
     ("dnc", "inference", MANY): 67,
     ("dnc", "inference", FEW): 67,
-    ("ct_rnn", "backward", MANY): 345,
+    ("ct_rnn", "backward", MANY): 192,
     ("ct_rnn", "forward", MANY): 16,
-    ("lstm", "backward", MANY): 16,
-    ("gru", "backward", MANY): 48,
-    ("gru", "forward", MANY): 16,
-    ("ct_gru", "backward", MANY): 57,
-    ("ct_gru", "forward", MANY): 67,
-    ("ct_gru", "inference", MANY): 76,
+    ("lstm", "inference", MANY): 16,
+    ("gru", "forward", MANY): 124,
+    ("gru", "inference", MANY): 134,
+    ("ct_gru", "backward", MANY): 192,
+    ("ct_gru", "forward", MANY): 76,
+    ("ct_gru", "inference", MANY): 124,
     ("ode_lstm", "backward", MANY): 32,
-    ("ode_lstm", "forward", MANY): 24,
-    ("ode_lstm", "inference", MANY): 48,
-    ("ode_lstm", "backward", FEW): 32,
+    ("ode_lstm", "backward", FEW): 24,
     ("neural_circuit_policies", "backward", VERY_MANY): 230,
-    ("unitary_rnn", "backward", MANY): 124,
+    ("unitary_rnn", "backward", MANY): 48,
+    ("unitary_rnn", "forward", MANY): 144,
+    ("unitary_rnn", "inference", MANY): 57,
     ("ltc 9", "backward", VERY_MANY): 364,
-    ("ct_gru, projecting", "backward", MANY): 57,
-    ("ct_gru, projecting", "inference", MANY): 67,
+    ("ct_gru, projecting", "backward", MANY): 192,
+    ("ct_gru, projecting", "forward", MANY): 57,
     ("ode_lstm, projecting", "backward", MANY): 32,
-    ("ct_rnn, projecting", "backward", MANY): 250,
-    ("ct_rnn, projecting", "forward", MANY): 32,
-    ("gru, projecting", "backward", MANY): 24,
-    ("gru, projecting", "forward", MANY): 24,
-    ("gru, projecting", "inference", MANY): 24,
-    ("lstm, projecting", "backward", MANY): 16,
-    ("unitary_rnn, projecting", "backward", MANY): 124,
-    ("unitary_rnn, projecting", "forward", MANY): 32,
-    ("unitary_rnn, projecting", "inference", MANY): 24,
-    ("exp_unitary_rnn, projecting", "backward", MANY): 115,
-    ("exp_unitary_rnn, projecting", "forward", MANY): 48,
-    ("exp_unitary_rnn, projecting", "inference", MANY): 32,
-    ("elman, projecting", "forward", MANY): 32,
-    ("elman, projecting", "inference", MANY): 32,
+    ("ode_lstm, projecting", "forward", MANY): 86,
+    ("ct_rnn, projecting", "backward", MANY): 57,
+    ("gru, projecting", "forward", MANY): 67,
+    ("gru, projecting", "inference", MANY): 76,
+    ("unitary_rnn, projecting", "backward", MANY): 48,
+    ("unitary_rnn, projecting", "forward", MANY): 134,
+    ("unitary_rnn, projecting", "inference", MANY): 67,
+    ("exp_unitary_rnn, projecting", "backward", MANY): 57,
+    ("exp_unitary_rnn, projecting", "forward", MANY): 240,
+    ("exp_unitary_rnn, projecting", "inference", MANY): 105,
+    ("elman, projecting", "forward", MANY): 240,
+    ("elman, projecting", "inference", MANY): 240,
 }
 
 
@@ -156,11 +154,11 @@ def test_a_kernel_compiles_and_fits(job, measured):
     assert found["stack"] <= STACK.get(job, 0)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "ct_rnn", "ode_lstm"])
-def test_weights_stay_in_registers_on_the_way_forward(cell, measured):
-    """Those that every warp reads in every step lie in shared memory."""
-    forward, backward = (measured[Job(cell, kernel, MANY)]["shared"] for kernel in ("forward", "backward"))
-    assert forward < 0.6 * backward
+@pytest.mark.parametrize(("cell", "weights"), [("lstm", 8), ("ct_rnn", 8), ("ode_lstm", 12)])
+def test_weights_stay_in_registers_on_the_way_forward(cell, weights, measured):
+    """Those that every warp reads in every step lie in shared memory; on the way back all do."""
+    forward, backward = (measured[Job(cell, kernel, MANY)]["again"] for kernel in ("forward", "backward"))
+    assert backward >= weights and forward <= weights / 2
 
 
 def test_what_is_known_to_spill_exists():

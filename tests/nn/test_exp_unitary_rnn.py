@@ -307,7 +307,9 @@ def skew_parts(triangles):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("seeds", "units", "size"), [(1, 5, 2.0), (3, 16, 20.0), (5, 18, 1.0), (2, 40, 0.0)])
+@pytest.mark.parametrize(
+    ("seeds", "units", "size"), [(1, 5, 2.0), (3, 16, 20.0), (5, 18, 1.0), (2, 40, 0.0), (5, 70, 5.0)]
+)
 def test_kernels_give_the_exponential_and_its_gradient(seeds, units, size, device):
     """As torch in float64, of one seed and of many; entries and gradients as parts of the largest."""
     numbers = torch.Generator().manual_seed(units)

@@ -7,7 +7,7 @@ Memory, by name:
     pull       gradients of outputs: of every E-th     end0 …     the last state, and on the way back its gradient
     du0 …      gradients of the inputs                 dstart0 …  of the first state
     dc0 …      of the constants, one part a program    left0 …, right0 …   factors of those that are products
-    terms0 …   of those that are sums over rows
+    terms0 …   of those that are sums over rows        size0 …    how large numbers are at most, one part a program
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from torch.fx import Node
 
 from nnarena.kernels.emit import emit
 from nnarena.kernels.emit_cpp import emit_cpp
+from nnarena.kernels.emit_halves import emit_in_halves
 from nnarena.kernels.graph import name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
-from nnarena.kernels.kernel import Held, Kernel, Store, Sum, arguments, axes_of, needed_tiles
+from nnarena.kernels.kernel import Held, Kernel, Size, Store, Sum, arguments, axes_of, multiplied, needed_tiles
 from nnarena.kernels.linear import THIN
 from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, worth_saving
 from nnarena.kernels.plan import NARROW, Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
-from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Value
+from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Tile, Value
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
 
 T = TypeVar("T")
@@ -113,6 +114,7 @@ class Compiled:
     repeats: int  # steps that are taken with one input
     gemms: list[Gemm]
     totals: list[Total]
+    sizes: dict[Part | str, str]  # where it lies how large a factor is, or an input, if that is known
     plan: Plan
 
 
@@ -126,11 +128,14 @@ class Builder:
         self.traced, self.signature, self.plan, self.back = traced, signature, plan, plan.way_back()
         self.saved: dict[Node, Source] = {}
         self.blocks = plan.rows > 1 and not plan.matrices and not plan.lanes
+        self.left: list[tuple[Node, Source]] = []  # factors of gradients that the way forward writes
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
         self.rows: dict[tuple[Node, ...], Place] = {}  # and several of them as the rows of one memory
         self.read: set[Node] = set()  # all factors of products, as they are read
         self.gemms: list[Gemm] = []
         self.totals: list[Total] = []
+        self.sides: list[tuple[Part, list[Node]]] = []  # factors of large products, and what they hold
+        self.sizes: dict[Part | str, str] = {}
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
         self.compared = compared(traced)
         self.savable = {node: [node] for node in self.compared} | worth_saving(self.on_the_way, plan)
@@ -155,6 +160,7 @@ class Builder:
             repeats=self.signature.repeats,
             gemms=self.gemms,
             totals=self.totals,
+            sizes=self.sizes,
             plan=self.plan,
         )
 
@@ -162,7 +168,8 @@ class Builder:
         if self.plan.lanes:
             return Text(emit_cpp(kernel), arguments(kernel), 1)
         warps = warps_for(needed_tiles(kernel), kernel.plan)
-        return Text(emit(kernel, warps), arguments(kernel), warps)
+        write = emit_in_halves if multiplied(kernel) else emit
+        return Text(write(kernel, warps), arguments(kernel), warps)
 
     def _settled(self, plan: Plan, build: Callable[[Cuts], T]) -> T:
         """Build; where what is carried is read in parts, cut it there and build again."""
@@ -257,13 +264,17 @@ class Builder:
             wanted: dict[str, Any] = {"every": "E", "last": True} if self.plan.lanes else {}
             memory = self._of_steps("output", self.shapes["output"], **wanted)
             kernel.stores += self._stores(reader, kernel, traced.output, memory)
-        for node, source in self.saved.items() if training else ():
+        for node, source in (*self.saved.items(), *self.left) if training else ():
             kernel.stores += self._stores(reader, kernel, node, source)
+        if training:
+            self._measure(reader, kernel)
+            self._measure_inputs(kernel, leaves)
         return kernel
 
     def _backward(self, cuts: Cuts) -> Kernel:
         traced, program = self.traced, _program(self.back)
         self.saved, self.written, self.rows, self.gemms, self.totals = {}, {}, {}, [], []
+        self.left, self.sides, self.sizes = [], [], {}
         carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
@@ -281,7 +292,30 @@ class Builder:
                 memory = self._of_steps(f"du{place}", self.signature.inputs[place])
                 kernel.stores += self._stores(reader, kernel, node, memory)
         self._constant_gradients(reader, kernel)
+        self._measure(reader, kernel)
         return kernel
+
+    def _measure(self, reader: Reader, kernel: Kernel) -> None:
+        """What a block multiplies by weights is measured anyway; of factors that are such, the largest size is kept."""
+        tiles = multiplied(kernel)
+        found = [part for part, nodes in self.sides if all(_is_one_of(tiles, reader, node) for node in nodes)]
+        if found:
+            name = self._measured(kernel)
+            self.sizes |= dict.fromkeys(found, name)
+
+    def _measure_inputs(self, kernel: Kernel, inputs: dict[Node, Source | Carry]) -> None:
+        """Inputs of a few features that a factor is multiplied with, if its size is known, too."""
+        for times in {total.times for total in self.totals if total.times is not None and self.sizes}:
+            memory = inputs[self.traced.inputs[times]]
+            assert isinstance(memory, Source)
+            self.sizes[memory.name] = self._measured(kernel, memory)
+
+    def _measured(self, kernel: Kernel, of: Source | None = None) -> str:
+        """Memory for a size that a kernel writes."""
+        name = f"size{len(set(self.sizes.values()))}"
+        self.shapes[name] = ()
+        kernel.sizes.append(Size(Source(name, (), rows=False, time=False), of))
+        return name
 
     def _constant_gradients(self, reader: Reader, kernel: Kernel) -> None:
         """Sums that the program carries while there is room for them; products afterwards for the large ones.
@@ -396,6 +430,8 @@ class Builder:
             left = self._factor(reader, kernel, "left", [outer.left for outer in terms])
             right = self._factor(reader, kernel, "right", [outer.right for outer in terms])
             gemms.append(Gemm(place, left, right, turned, scale))
+            self.sides.append((Part(left, shape_of(terms[0].left)[-1]), [outer.left for outer in terms]))
+            self.sides.append((Part(right, shape_of(terms[0].right)[-1]), [outer.right for outer in terms]))
         return gemms
 
     def _factor(self, reader: Reader, kernel: Kernel, side: str, nodes: list[Node]) -> Place:
@@ -404,6 +440,8 @@ class Builder:
             return known
         if len(nodes) == 1 and self.plan.matrices and nodes[0] in self.on_the_way:
             return self._saved_for_later(nodes[0])
+        if self.plan.halves and self.on_the_way.issuperset(nodes):
+            return self._left_on_the_way(nodes)
         name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
         place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         if len(nodes) == 1:
@@ -424,6 +462,22 @@ class Builder:
         name, shape = self._name_for_saved(), own_shape(node)
         self.saved[node] = self._of_steps(name, shape)
         self.written[unshaped(node)] = place = Place(name, rows=math.prod(shape[:-1]))
+        return place
+
+    def _left_on_the_way(self, nodes: list[Node]) -> Place:
+        """Factors that the way forward writes when it has them, one or several side by side; nobody reads them but the
+        product. Computed on the way back, they would have to be made of what is read for them alone."""
+        name, shape = f"saved_factor{len({memory.name for _, memory in self.left})}", own_shape(nodes[0])
+        numbers = math.prod(shape)
+        for number, node in enumerate(nodes):
+            beside = {"start": number * numbers, "width": len(nodes) * numbers}
+            self.left.append((node, self._of_steps(name, shape, **beside)))
+        self.shapes[name] = (len(nodes), *shape)
+        place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
+        if len(nodes) == 1:
+            self.written[unshaped(nodes[0])] = place
+        else:
+            self.rows[tuple(nodes)] = place
         return place
 
     def _name_for_saved(self) -> str:
@@ -491,6 +545,20 @@ def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:
             if any(axis is factor.axis and axis.size <= SINGLES for axis, _ in part.terms):
                 raise NeedCut(carry, dim, part.offset + 1) from factor
         raise CannotCompile("what it carries from step to step is reshaped in it.") from factor
+
+
+def _is_one_of(tiles: set[Tile], reader: Reader, node: Node) -> bool:
+    """Whether all numbers of a node are read as one of these tiles."""
+    for seen in dict.fromkeys((node, unshaped(node))):
+        pieces = [
+            index[-len(own_shape(seen)) :]
+            for index, value in reader.places.get(seen, [])
+            if isinstance(value, Ref) and value.tile in tiles
+        ]
+        if is_partition(pieces, own_shape(seen)):
+            return True
+    parts = [part for _, part in enumerate_parts(node)[1:]]
+    return bool(parts) and all(_is_one_of(tiles, reader, part) for part in parts)
 
 
 def own_shape(node: Node) -> tuple[int, ...]:

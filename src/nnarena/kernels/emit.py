@@ -30,11 +30,16 @@ def emit(kernel: Kernel, warps: int) -> str:
 
 
 class Writer:
+    """Writes a kernel down: what there is before the loop, the loop, and what comes after it."""
+
+    parts = 3  # of two bytes each that a weight takes
+    steps = "T"
+
     def __init__(self, kernel: Kernel, warps: int) -> None:
         self.kernel, self.program, self.plan = kernel, kernel.program, kernel.plan
         self.threads = warps * WARP
         self.rows = self.plan.rows
-        self.next_step = "tl.maximum(t - 1, 0)" if kernel.backward else "tl.minimum(t + 1, T - 1)"
+        self.next_step = "tl.maximum(T - 2 - step, 0)" if kernel.backward else "tl.minimum(step + 1, T - 1)"
         self.lines: list[str] = []
         self.indent = 1
         self.written: set[int] = set()  # stores
@@ -54,41 +59,17 @@ class Writer:
         vectors = self.rows > 1 and not self.plan.matrices  # of 64 rows and more, weights are multiplied where they lie
         near = read_near(tiles, self.threads // WARP) if vectors else set()
         if vectors and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
-            self.kept = kept_weights(tiles, self.threads)
+            self.kept = kept_weights(tiles, self.threads, self.parts)
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join([*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr"])
         self.lines += ['@triton.jit(do_not_specialize=["T", "B", "E"])', f"def {kernel.name}({signature}):"]
-        self.line("seed = tl.program_id(1).to(tl.int64)")
-        if self.rows > 1:
-            self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
-            self.line("live = wanted < B")
-            self.line("row = seed * B + tl.minimum(wanted, B - 1)")
-        else:
-            self.line("row = seed * B + tl.program_id(0)")
-        if self.plan.announce:
-            self.line(f"first = tl.program_id(0) * {self.rows}")
-            self.line(f"present = tl.minimum(B - first, {self.rows})")
-        for tile in tiles:
-            if tile.steady and tile not in again and tile not in near:
-                self.compute(tile)
-        for held in kernel.held:
-            self.line(
-                f"{name_of(held.carry, held.piece)} = {self.loaded(*held.start, held.axes, live=kernel.backward)}"
-            )
-            if held.first:
-                self.stored(*held.first, name_of(held.carry, held.piece), held.axes, time="0")
-        for number, total in enumerate(kernel.sums):
-            self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
+        self.begin([tile for tile in tiles if tile.steady and tile not in again and tile not in near])
         here = len(self.lines)
         announced = self.plan.announce and kernel.backward
         late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and self.rows == 1}
         moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late, near)
-        for tile in moving:
-            self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if kernel.backward else '0')}")
-        self.line("for step in range(T):")
-        self.indent += 1
-        self.line(f"t = {'T - 1 - step' if kernel.backward else 'step'}")
+        self.open_loop(moving)
         for tile in moving:
             self.line(f"{tile.name} = next_{tile.name}")
         self.expect(tiles)
@@ -105,28 +86,74 @@ class Writer:
             elif tile.op == "carry":
                 self.line(f"{tile.name} = {name_of(*tile.detail)}")
         self.write()
-        for number, total in enumerate(kernel.sums):
-            axes = self.sum_axes(total)
-            for term in total.terms:
-                self.line(f"sum{number} += {self.whole(term, axes)}")
         for held in kernel.held:
             self.line(f"new_{name_of(held.carry, held.piece)} = {self.whole(held.value, self.with_rows(held.axes))}")
-        for held in kernel.held:
-            self.line(f"{name_of(held.carry, held.piece)} = new_{name_of(held.carry, held.piece)}")
-        self.indent -= 1
-        for held in kernel.held:
-            if held.end:
-                self.stored(*held.end, name_of(held.carry, held.piece), held.axes)
-        for number, total in enumerate(kernel.sums):
-            text = f"sum{number}"
-            if self.program.batch in self.sum_axes(total):
-                text = f"tl.sum({text}, 0)"
-            self.stored_sum(total, text)
+        self.close_loop()
+        self.indent = 1
+        self.finish()
         self.lines[here:here] = [
             f"    {'like_' + '_'.join(map(str, sizes))} = spread({', '.join(map(str, sizes))})"
             for sizes in sorted(self.spread)
         ]
         return "\n".join(self.lines)
+
+    def begin(self, steady: list[Tile]) -> None:
+        """Which samples a program has, what is the same at every step, and what is carried."""
+        self.line("seed = tl.program_id(1).to(tl.int64)")
+        if self.rows > 1:
+            self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
+            self.line("live = wanted < B")
+            self.line("row = seed * B + tl.minimum(wanted, B - 1)")
+        else:
+            self.line("row = seed * B + tl.program_id(0)")
+        if self.plan.announce:
+            self.line(f"first = tl.program_id(0) * {self.rows}")
+            self.line(f"present = tl.minimum(B - first, {self.rows})")
+        for tile in steady:
+            self.compute(tile)
+        self.start()
+        for held in self.kernel.held:
+            if held.first:
+                self.stored(*held.first, name_of(held.carry, held.piece), held.axes, time="0")
+
+    def start(self) -> None:
+        """What is carried, and sums, before the first step."""
+        for held in self.kernel.held:
+            start = self.loaded(*held.start, held.axes, live=self.kernel.backward)
+            self.line(f"{name_of(held.carry, held.piece)} = {start}")
+        for number, total in enumerate(self.kernel.sums):
+            self.line(f"sum{number} = tl.zeros({self.shape(self.sum_axes(total))}, tl.float32)")
+
+    def open_loop(self, moving: list[Tile]) -> None:
+        """Each step reads what is `moving` for the next one; here it is read for the first."""
+        for tile in moving:
+            self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if self.kernel.backward else '0')}")
+        self.line(f"for step in range({self.steps}):")
+        self.indent += 1
+        self.line(f"t = {'T - 1 - step' if self.kernel.backward else 'step'}")
+
+    def close_loop(self) -> None:
+        """What is carried goes on."""
+        for number, total in enumerate(self.kernel.sums):
+            for term in self.terms(total):
+                self.line(f"sum{number} += {term}")
+        for held in self.kernel.held:
+            self.line(f"{name_of(held.carry, held.piece)} = new_{name_of(held.carry, held.piece)}")
+
+    def terms(self, total: Sum) -> list[str]:
+        """What a step adds to a sum."""
+        return [self.whole(term, self.sum_axes(total)) for term in total.terms]
+
+    def finish(self) -> None:
+        """What is carried, and what was added up, is written."""
+        for held in self.kernel.held:
+            if held.end:
+                self.stored(*held.end, name_of(held.carry, held.piece), held.axes)
+        for number, total in enumerate(self.kernel.sums):
+            text = f"sum{number}"
+            if self.program.batch in self.sum_axes(total):
+                text = f"tl.sum({text}, 0)"
+            self.stored_sum(total, text)
 
     def expect(self, tiles: list[Tile]) -> None:
         """What a program reads of its samples a step later is announced, from the first number to the last.
@@ -186,18 +213,22 @@ class Writer:
 
     def dot(self, tile: Tile) -> str:
         """A product of matrices, or a sum of them so far; of `dots`, one for every sample."""
-        left, right, *before = tile.args
+        left, right, *_ = tile.args
         rows, inner, columns = tile.detail
         each = (self.program.batch,) if tile.op == "dots" else ()
         a, b = self.matrix(left, each, rows, inner, inner), self.matrix(right, each, inner, columns, inner)
-        factors = f"{a}, {b}, precision"
-        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors})"
+        text = self.product(tile, a, b)
         if tile.open:
             return text
-        text = f"added({text})"
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*each, *rows, *columns))})"
+
+    def product(self, tile: Tile, left: str, right: str) -> str:
+        """A product of two matrices, added to the one before it, if there is one."""
+        factors, before = f"{left}, {right}, precision", tile.args[2:]
+        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors})"
+        return text if tile.open else f"added({text})"
 
     def matrix(
         self,

@@ -4,6 +4,10 @@ The result is small and what is summed is long, which leaves most of a GPU witho
 part of the result. So each sums over a part of the samples and steps, and what they found is added up afterwards,
 always in the same order. The matrix units multiply in bf16x6, three times as fast as float32.
 
+Where it is known how large the numbers of both sides are (`Sizes`), they multiply in halves, in half the time: numbers
+are brought to 2¹⁵ at most by a power of two, and each is the sum of two in float16. What is left is 2⁻⁴⁰ of the largest
+number, so that all down to 2⁻¹⁶ of it are as good as in float32.
+
 The matrix units cut off what does not fit when they add, always towards zero, and over thousands of rows that would
 be seen. So they add up a few rows only, from zero; the rest is added outside of them, to the nearest number. What comes
 next is read while they work.
@@ -25,7 +29,7 @@ from torch import Tensor
 
 from nnarena.kernels.launch import launch
 from nnarena.kernels.linear import THIN
-from nnarena.kernels.maths import thirds
+from nnarena.kernels.maths import halves, power, thirds, undone
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.tiles import power_of_two
 
@@ -68,6 +72,14 @@ def tiling(height: int, width: int) -> Tiling:
     return Tiling(64, across, 32, 4, together, registers)
 
 
+class Sizes(NamedTuple):
+    """How large the numbers of a seed are at most, in parts, (S, P) each: of both sides, and of a few beside them."""
+
+    left: Tensor
+    right: Tensor
+    few: Tensor | None = None
+
+
 class Products(NamedTuple):
     """What comes of a left and a right side, and of a few numbers beside them; nothing of what was not asked for.
 
@@ -93,7 +105,12 @@ def product_and_sum_over_steps(left: Tensor, right: Tensor, precision: str) -> t
 
 
 def products_over_steps(
-    left: Tensor, right: Tensor, precision: str, few: Tensor | None = None, summed: bool = False
+    left: Tensor,
+    right: Tensor,
+    precision: str,
+    few: Tensor | None = None,
+    summed: bool = False,
+    sizes: Sizes | None = None,
 ) -> Products:
     """The same, and Σ of left times each of a few numbers (S, B, T', F), of which several rows in turn may share one.
 
@@ -102,10 +119,11 @@ def products_over_steps(
     turned = few is None and left.shape[-1] < right.shape[-1]  # the matrix units want the larger side in front
     if turned:
         left, right = right, left
+        sizes = sizes and sizes._replace(left=sizes.right, right=sizes.left)
     tiles = tiling(left.shape[-1], right.shape[-1])
     if few is None or tiles.across > THIN:
-        return _sums(left, right, precision, few, summed, turned, tiles)
-    found = _sums(left, right, precision, None, summed, turned, tiles)
+        return _sums(left, right, precision, few, summed, turned, tiles, sizes)
+    found = _sums(left, right, precision, None, summed, turned, tiles, sizes)
     return found._replace(thin=product_over_steps(for_every_row(few, left), left, precision))
 
 
@@ -117,7 +135,14 @@ def for_every_row(few: Tensor, factor: Tensor) -> Tensor:
 
 
 def _sums(
-    left: Tensor, right: Tensor, precision: str, few: Tensor | None, summed: bool, turned: bool, tiles: Tiling
+    left: Tensor,
+    right: Tensor,
+    precision: str,
+    few: Tensor | None,
+    summed: bool,
+    turned: bool,
+    tiles: Tiling,
+    sizes: Sizes | None,
 ) -> Products:
     """What comes of both sides; of those of `turned` ones, the right one is summed, and the product transposed."""
     left, right = _even(left), _even(right)
@@ -130,11 +155,16 @@ def _sums(
     features, every = few.shape[3], length // few.shape[2] if few.shape[3] else 1
     beside = (features + summed) * (width if turned else height)
     found = torch.empty(work.programs, seeds * (height * width + beside), device=left.device)  # products, then sums
+    if sizes is not None and precision == "bf16x6" and tiles.across > THIN and (not features or sizes.few is not None):
+        precision = "halves"
+    elif not left.is_cuda:
+        precision = "ieee"  # the interpreter is for tests
+    known = [found if size is None else size.contiguous() for size in sizes or (None,) * 3]  # nobody reads what is not
     launch(
         thin_products if tiles.across <= THIN else outer_products, (work.programs, count, seeds),
-        left, right, few, found, batch, length, work.blocks, work.places,
+        left, right, few, *known, found, batch, length, work.blocks, work.places,
         *_strides(left), *_strides(right), *few.stride(), height, width,
-        features, every, summed, turned, work.by_sample, precision if left.is_cuda else "ieee",
+        features, every, summed, turned, work.by_sample, precision, known[0].shape[1],
         like=left, num_warps=tiles.warps, num_stages=1, maxnreg=tiles.registers, **tiles.sizes,
     )  # fmt: skip
     products, sums = added_up(found).split([seeds * height * width, seeds * beside])
@@ -191,12 +221,12 @@ def _strides(factor: Tensor) -> tuple[int, int, int]:
     return factor.stride(0), factor.stride(1), factor.stride(2) // factor.shape[3]
 
 
-@triton.jit(do_not_specialize=["batch", "length", "own_blocks", "own_places"])
+@triton.jit(do_not_specialize=["batch", "length", "own_blocks", "own_places", "parts"])
 def outer_products(
-    left, right, few, found, batch, length, own_blocks, own_places,
+    left, right, few, size_left, size_right, size_few, found, batch, length, own_blocks, own_places,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row,
     few_seed, few_sample, few_row, few_feature, height, width, FEATURES: tl.constexpr, EVERY: tl.constexpr,
-    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
+    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr, parts,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, if the
@@ -219,6 +249,11 @@ def outer_products(
     feature = tl.arange(0, 16)[None, :]
     few += seed * few_seed + feature * few_feature
     fews = few_sample, few_row, feature
+    if precision == "halves":
+        scale_a = power(size_of(size_left, seed, parts), 14)
+        scale_b = power(size_of(size_right, seed, parts), 14)
+        if FEATURES:
+            scale_x = power(tl.maximum(size_of(size_few, seed, parts), 1.0), 14)
     begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
     for block in range(begin, until):
         rows = batch - block * DEPTH if BY_SAMPLE else length
@@ -240,6 +275,17 @@ def outer_products(
                 if FEATURES:
                     x = read_few(few, fews, row, rows, block, after, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
                     thin += six_products(a1, a2, a3, x1, x2, x3)
+            elif precision == "halves":
+                a1, a2 = halves(a * scale_a, 1.0)
+                b1, b2 = halves(b * scale_b, 1.0)
+                if FEATURES:
+                    x1, x2 = halves(x * scale_x, 1.0)
+                a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
+                b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
+                total += three_products(a1, a2, b1, b2)
+                if FEATURES:
+                    x = read_few(few, fews, row, rows, block, after, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
+                    thin += three_products(a1, a2, x1, x2)
             else:
                 total += tl.dot(tl.trans(a), b, input_precision=precision)
                 if FEATURES:
@@ -247,6 +293,10 @@ def outer_products(
                 a = read(left, lefts, row, rows, block, after, BY_SAMPLE, DEPTH)
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
                 x = read_few(few, fews, row, rows, block, after, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
+    if precision == "halves":
+        total *= undone(scale_a) * undone(scale_b)
+        if FEATURES:
+            thin *= undone(scale_a) * undone(scale_x)
     found, found_sums = results(found, number, seed, height, width, FEATURES + SUMMED, TURNED)
     if FEATURES:
         if tile % columns == 0:
@@ -261,12 +311,12 @@ def outer_products(
     tl.store(found, total, mask=(down < height)[:, None] & (along < width)[None, :])
 
 
-@triton.jit(do_not_specialize=["batch", "length", "own_blocks", "own_places"])
+@triton.jit(do_not_specialize=["batch", "length", "own_blocks", "own_places", "parts"])
 def thin_products(
-    left, right, few, found, batch, length, own_blocks, own_places,
+    left, right, few, size_left, size_right, size_few, found, batch, length, own_blocks, own_places,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row,
     few_seed, few_sample, few_row, few_feature, height, width, FEATURES: tl.constexpr, EVERY: tl.constexpr,
-    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr,
+    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr, parts,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The same where a row of `right` has a few numbers: each is multiplied with each, while memory brings the next.
@@ -355,6 +405,24 @@ def six_products(a1, a2, a3, b1, b2, b3):
     part = tl.dot(tl.trans(a1), b2, part)
     part = tl.dot(tl.trans(a2), b1, part)
     return tl.dot(tl.trans(a1), b1, part)
+
+
+@triton.jit
+def three_products(a1, a2, b1, b2):
+    """The same of numbers in halves."""
+    part = tl.dot(tl.trans(a2), b1)
+    part = tl.dot(tl.trans(a1), b2, part)
+    return tl.dot(tl.trans(a1), b1, part)
+
+
+@triton.jit
+def size_of(sizes, seed, parts):
+    """How large the numbers of a seed are at most, in as many parts as there are."""
+    most = 0.0
+    for first in range(0, parts, 64):
+        part = first + tl.arange(0, 64)
+        most = tl.maximum(most, tl.max(tl.load(sizes + seed * parts + part, mask=part < parts, other=0.0), 0))
+    return most
 
 
 @triton.jit

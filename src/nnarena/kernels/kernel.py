@@ -42,6 +42,15 @@ class Sum:
     axes: tuple[Axis, ...]
 
 
+@dataclass(frozen=True)
+class Size:
+    """How large numbers are at most, over all steps, written once: those of an input, or of all that is multiplied by
+    weights."""
+
+    source: Source
+    of: Source | None = None
+
+
 @dataclass
 class Kernel:
     """All that a kernel does. Memory of a time-dependent source is (seeds, batch, steps, …)."""
@@ -53,6 +62,7 @@ class Kernel:
     stores: list[Store] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
 
 
 def arguments(kernel: Kernel) -> list[str]:
@@ -75,8 +85,8 @@ def _sources(kernel: Kernel) -> Iterable[Source]:
         for place in (held.end, held.first):
             if place:
                 yield place[0]
-    for total in kernel.sums:
-        yield total.source
+    for each in (*kernel.sums, *kernel.sizes):
+        yield each.source
 
 
 def needed_tiles(kernel: Kernel) -> set[Tile]:
@@ -90,6 +100,16 @@ def needed_tiles(kernel: Kernel) -> set[Tile]:
             found.add(value.tile)
             todo.extend(value.tile.args)
     return found
+
+
+def multiplied(kernel: Kernel) -> set[Tile]:
+    """What a block multiplies by weights in halves, a row a sample; nothing if not all of its products are such."""
+    products = [tile for tile in needed_tiles(kernel) if tile.op in ("dot", "dots") and not tile.steady]
+    weights = [tile.args[1].tile for tile in products]
+    rows = [tile.detail[0] for tile in products]
+    if not kernel.plan.halves or not all(tile.op == "load" and tile.steady for tile in weights):
+        return set()
+    return {tile.args[0].tile for tile in products} if set(rows) == {kernel.program.batch_axes} else set()
 
 
 def axes_of(index: Index) -> tuple[Axis, ...]:

@@ -38,7 +38,7 @@ def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
             continue
         if shape_of(node.args[-2])[-1] < plan.save or (shape_of(node)[0] != 1 and not plan.matrices):
             continue
-        together = _activated(node, forward) if plan.lanes else _apart(node, forward)
+        together = _activated(node, forward) if plan.lanes or plan.halves else _apart(node, forward)
         together = [part for part in together if part not in found]  # two products may end in one sum
         found |= dict.fromkeys(together, together)
     return found
@@ -52,7 +52,7 @@ def _apart(node: Node, forward: set[Node]) -> list[Node]:
 
 
 def _activated(node: Node, forward: set[Node]) -> list[Node]:
-    """The same after functions whose slopes need nothing but what they are: a CPU is slow at computing them again."""
+    """The same after functions whose slopes need nothing but what they are: they take long to be computed again."""
     node = _with(ADDED, node, forward)
     return [*dict.fromkeys(_with(ADDED + ACTIVATIONS, part, forward) for part in _parts(node) or [node])]
 

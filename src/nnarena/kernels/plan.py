@@ -57,6 +57,8 @@ class Plan:
     announce   whether a program says a step ahead what it will read: where there are no more blocks than processors, no
                other works while one waits for memory; and a sample's way back that reads more than its threads can
                hold would only put it aside
+    halves     whether a block multiplies by weights in two parts of float16 each, three products instead of six, with
+               scales that keep it as good as bf16x6 (`emit_halves`)
     lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
     alone      whether threads sum on their own first, with one sample a program, as those of a single warp do anyway;
                else the threads of a warp share every sum
@@ -77,6 +79,7 @@ class Plan:
     alike: bool = True
     announce: bool = False
     alone: bool = False
+    halves: bool = False
     lanes: bool = False
     warps_back: int = 0  # as forward
     singles_back: int = 0  # as forward
@@ -139,7 +142,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
             return replace(made, warps_back=1 if many else 8, announce_back=many)
     elif sequences >= MANY and heavy:
         singles = max(singles, projected(traced))
-        return Plan(16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64, announce=True)
+        made = Plan(16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64, announce=True)
+        return replace(made, halves=precision == "bf16x6")
     elif sequences >= VERY_MANY:
         warps = 1 if weights < TINY else 4
         return Plan(rows=16, warps=warps, precision=precision, singles=max(1, projected(traced)), most=64)

@@ -19,7 +19,13 @@ from torch import Tensor
 from nnarena.core.files import write_text
 from nnarena.kernels.compile import Compiled, Gemm, Part, Text, Total, compile_step
 from nnarena.kernels.descriptors import computed_in_place
-from nnarena.kernels.gemm import for_every_row, product_and_sum_over_steps, product_over_steps, products_over_steps
+from nnarena.kernels.gemm import (
+    Sizes,
+    for_every_row,
+    product_and_sum_over_steps,
+    product_over_steps,
+    products_over_steps,
+)
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.plan import Plan, make_plan
@@ -98,7 +104,7 @@ class Kernels:
     def __init__(self, compiled: Compiled, counts: tuple[int, int, int]) -> None:
         self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
         # what the way forward writes and the way back reads
-        self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved")))
+        self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved", "size")))
         # sums that come with a product which reads the same: gradients of biases, and of weights of a few features
         self.sums = [Sums(part, each.times) for each in compiled.totals if self._is_whole(each) for part in each.parts]
         self.fits: dict[torch.device, bool] = {}
@@ -197,6 +203,7 @@ class Kernels:
             self.plan.precision,
             few=None if times is None else memory[f"u{times}"],
             summed=any(each.times is None for each in wanted),
+            sizes=self._sizes_of(left, right, times, memory),
         )
         for each in wanted:
             if each.times in (None, times):
@@ -204,6 +211,14 @@ class Kernels:
                 whole = found.sum if each.times is None else found.thin
                 sums[each] = whole[..., begin : begin + each.part.width]
         return found.product
+
+    def _sizes_of(self, left: Part, right: Part, times: int | None, memory: dict[str, Tensor]) -> Sizes | None:
+        """How large the numbers of two factors are, if that is known of both; and those of an input."""
+        known = self.compiled.sizes
+        if left not in known or right not in known:
+            return None
+        few = known.get(f"u{times}")
+        return Sizes(memory[known[left]], memory[known[right]], memory[few] if few else None)
 
     def _total(self, total: Total, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> Tensor:
         """A gradient of a bias, or of weights that an input of a few features meets."""
@@ -254,6 +269,8 @@ class Kernels:
             shape = self.compiled.shapes[name]
             if name.startswith("dc"):
                 size: tuple[int, ...] = (programs, seeds)
+            elif name.startswith("size"):
+                size = (seeds, programs)
             elif name.startswith(("end", "dstart")):
                 size = (seeds, batch)
             else:

@@ -117,14 +117,16 @@ def read_near(tiles: list[Tile], warps: int) -> set[Tile]:
     return found if sum(max(2, padded(tile.axes) // (4 * warps)) for tile in found) > SPARE else set()
 
 
-def kept_weights(tiles: list[Tile], threads: int) -> set[Tile]:
+def kept_weights(tiles: list[Tile], threads: int, parts: int) -> set[Tile]:
     """Weights that stay in registers: as many as there is room for.
 
     The others lie in shared memory, and every warp reads its part of them in every step, which takes longer than to
-    multiply by them. A number is three of two bytes each. The way back needs its registers for other things.
+    multiply by them. A number is two or three `parts` of two bytes each. The way back needs its registers for other
+    things.
     """
     weights = dict.fromkeys(tile.args[1].tile for tile in tiles if tile.op == "dot" and not tile.steady)
-    sizes = {tile: padded(tile.axes) * 6 // (4 * threads) for tile in weights if tile.op == "load" and tile.steady}
+    steady = [tile for tile in weights if tile.op == "load" and tile.steady]
+    sizes = {tile: padded(tile.axes) * parts // (2 * threads) for tile in steady}
     room = KEPT if sum(sizes.values()) <= CROWDED else 0
     return {tile for tile, size in sizes.items() if (room := room - size) >= 0}
 
