@@ -15,7 +15,7 @@ from kernel_helpers import assert_near
 from torch import nn
 
 from nnarena.kernels import gemm, plan, recurrence, runtime
-from nnarena.kernels.maths import better_scale, halves, in_range, power, undone
+from nnarena.kernels.halves import better_scale, halves, in_range, power, undone
 from nnarena.nn.recurrent import Recurrent
 
 pytestmark = pytest.mark.filterwarnings(

@@ -1,7 +1,7 @@
 """From tiles to the text of a Triton kernel whose products are of halves: two numbers in float16 for one in float32.
 
 Three products of such parts are as good as six of parts in bfloat16, in half the time. But numbers have halves only
-while they are neither very large nor very small (`maths.halves`), so a block scales what it multiplies by weights:
+while they are neither very large nor very small (`halves.halves`), so a block scales what it multiplies by weights:
 
     a W = (scale · a) (light · W) / (scale · light)
 
@@ -25,8 +25,8 @@ from nnarena.kernels.emit import HEADER, Writer
 from nnarena.kernels.kernel import Kernel, name_of, needed_tiles
 from nnarena.kernels.tiles import Source, Tile, padded
 
-IMPORTS = """from nnarena.kernels.maths import added_in_halves, begun_in_halves, continued_in_halves, halves
-from nnarena.kernels.maths import largest, moved_scale, phase_after, power, scale_after, undone
+IMPORTS = """from nnarena.kernels.halves import added_in_halves, begun_in_halves, continued_in_halves, halves, largest
+from nnarena.kernels.halves import GUESS, LIFT, moved_scale, phase_after, power, scale_after, undone
 
 """
 
@@ -63,7 +63,7 @@ class InHalves(Writer):
         self.begin_measuring()
 
     def open_loop(self, moving: list[Tile]) -> None:
-        self.line(f"size, scale = tl.full((), 0.0, tl.float32), tl.full(({self.rows},), 16.0, tl.float32)")
+        self.line(f"size, scale = tl.full((), 0.0, tl.float32), tl.full(({self.rows},), GUESS, tl.float32)")
         self.line(f"phase = tl.where(T > 0, {0 if self.kernel.backward else 1}, 5)")
         self.line("while phase < 5:")
         self.indent += 1
@@ -85,7 +85,7 @@ class InHalves(Writer):
         """The name of the halves of a matrix."""
         if text not in self.halves:
             self.halves[text] = f"half{len(self.halves)}"
-            self.line(f"{self.halves[text]} = halves({text} * {scale}, 2048.0)")
+            self.line(f"{self.halves[text]} = halves({text} * {scale}, LIFT)")
         return self.halves[text]
 
     def close_loop(self) -> None:

@@ -24,15 +24,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nnarena.kernels.halves import LIFT, halves, largest, power, undone
 from nnarena.kernels.launch import launch
-from nnarena.kernels.maths import halves, largest, power, undone
 from nnarena.kernels.seeds import folded, unfolded
 
 SQUARINGS = 6
 SHARE = 0.5**SQUARINGS  # a = SHARE · A
 C = [1 / factorial(n) for n in range(9)]
 FEW = 4  # seeds, up to which results are cut small to keep many programs busy
-LARGE = 64  # units, from which on the matrix units multiply
+MANY_UNITS = 64  # units, from which on the matrix units multiply
 
 
 def unitary_exponential(parts: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,7 +63,7 @@ class Times(NamedTuple):
 
 def in_halves(numbers: Tensor) -> bool:
     seeds, _, size, _ = numbers.shape
-    return seeds > FEW and size >= LARGE
+    return seeds > FEW and size >= MANY_UNITS
 
 
 def begin(numbers: Tensor, scales: Tensor | None = None) -> Matrix:
@@ -245,9 +245,9 @@ def add_products_of_halves(
             a, a_rest, ai, ai_rest = halves_of(lefts[i], seed, row, deep, H)
             b, b_rest, bi, bi_rest = halves_of(rights[i], seed, deep, column, H)
             rest = tl.dot(a_rest, b, tl.dot(a, b_rest)) - tl.dot(ai_rest, bi, tl.dot(ai, bi_rest))
-            re += scales[i] * (tl.dot(a, b) - tl.dot(ai, bi) + rest * 0.00048828125)
+            re += scales[i] * (tl.dot(a, b) - tl.dot(ai, bi) + rest * (1 / LIFT))
             rest = tl.dot(a_rest, bi, tl.dot(a, bi_rest, tl.dot(ai_rest, b, tl.dot(ai, b_rest))))
-            im += scales[i] * (tl.dot(a, bi) + tl.dot(ai, b) + rest * 0.00048828125)
+            im += scales[i] * (tl.dot(a, bi) + tl.dot(ai, b) + rest * (1 / LIFT))
     if SCALED:
         grow = undone(tl.load(seed_scales + tl.program_id(2)))
         re, im = re * grow, im * grow
@@ -275,8 +275,8 @@ def split(numbers, out, factor, turned, seed_scales, H: tl.constexpr, TILE: tl.c
 @triton.jit
 def put_halves(factor, turned, seed, row, column, re, im, H: tl.constexpr):
     """Write some rows and columns of a matrix in halves, as they are, and conjugated and transposed."""
-    re, re_rest = halves(re, 2048.0)
-    im, im_rest = halves(im, 2048.0)
+    re, re_rest = halves(re, LIFT)
+    im, im_rest = halves(im, LIFT)
     place, there = place_of(2 * seed, row, column, H)
     tl.store(factor + place, re, mask=there)
     tl.store(factor + H * H + place, re_rest, mask=there)

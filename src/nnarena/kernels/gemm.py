@@ -27,9 +27,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nnarena.kernels.halves import halves, power, undone
 from nnarena.kernels.launch import launch
 from nnarena.kernels.linear import THIN
-from nnarena.kernels.maths import halves, power, thirds, undone
+from nnarena.kernels.maths import thirds
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.tiles import power_of_two
 
