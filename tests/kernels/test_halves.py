@@ -12,6 +12,7 @@ import triton.language as tl
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_helpers import assert_near
+from sm90 import HEAVY, MANY, loop_of
 from torch import nn
 
 from nnarena.kernels import gemm, plan, recurrence, runtime
@@ -152,6 +153,23 @@ def test_no_step_leaves_the_state(device):
     with torch.no_grad():
         output, last = layer(torch.zeros(BATCH, 0, 3, device=device), state)
     assert output.shape == (BATCH, 0, UNITS) and torch.equal(last, state)
+
+
+@pytest.mark.parametrize("cell", [cell for cell in HEAVY if cell not in ("memory_augmented_transformer", "dnc")])
+def test_gradients_of_weights_know_how_large_their_factors_are(cell):
+    """So they are products of halves, too: what is multiplied by weights is measured, on both ways."""
+    compiled = loop_of(cell).at(MANY).compiled
+    sides = [side for each in compiled.gemms for side in each.sides(compiled.shapes[f"c{each.constant}"])]
+    assert sides and compiled.sizes.keys() >= set(sides)
+    assert set(compiled.sizes.values()) <= {*compiled.forward.arguments, *compiled.backward.arguments}
+
+
+def test_what_the_way_forward_has_is_not_made_again_on_the_way_back():
+    compiled = loop_of("ct_rnn").at(MANY).compiled
+    back = compiled.backward.source.partition("def backward")[2]
+    assert "tanh(" not in back and "hist0" not in back  # slopes are made of what was saved, and nothing else
+    assert "saved_factor0" in compiled.forward.arguments and "saved_factor0" not in compiled.inference.arguments
+    assert compiled.gemms[0].left.name == "saved_factor0"
 
 
 @triton.jit

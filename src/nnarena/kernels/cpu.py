@@ -27,7 +27,8 @@ from torch import Tensor
 
 from nnarena.core.files import write_text
 from nnarena.kernels import toolchain
-from nnarena.kernels.compile import Compiled, Text, compile_step
+from nnarena.kernels.compile import compile_step
+from nnarena.kernels.compiled import Compiled, Text
 from nnarena.kernels.nest_cpp import OURS
 from nnarena.kernels.plan import LANES, cpu_plan
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, trace

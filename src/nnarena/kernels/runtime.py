@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
-from nnarena.kernels.compile import Compiled, Gemm, Part, Text, Total, compile_step
+from nnarena.kernels.compile import compile_step
+from nnarena.kernels.compiled import Compiled, Gemm, Part, Text, Total
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.gemm import (
     Sizes,
