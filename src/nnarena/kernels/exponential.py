@@ -86,7 +86,7 @@ def sum_of(
     weights, matrices = tuple(weight for weight, _ in plus), tuple(matrix for _, matrix in plus)
     made = _empty(like)
     if in_halves(like):
-        down, across, deep = 64, 32, 64  # they cut off what does not fit when they add: few numbers at a time, and sums
+        down, across, deep = 64, 32, 64  # matrix units cut off when they add: they add few numbers, and we their sums
         given = (*made, made.numbers if scales is None else scales, lefts, rights, factors, matrices, weights, one)
         sizes = (size, down, across, deep, scales is not None)
         grid = (-(-size // down), -(-size // across), seeds)
