@@ -200,11 +200,7 @@ def add_products(
     seed = tl.program_id(2).to(tl.int64) * 2 * H * H
     row, column = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.program_id(1) * TILE + tl.arange(0, TILE)
     place, there = place_of(seed, row, column, H)
-    re = tl.where((row[:, None] == column[None, :]) & there, one, 0.0)
-    im = tl.zeros((TILE, TILE), tl.float32)
-    for i in tl.static_range(len(plus)):  # type: ignore[misc]
-        re += weights[i] * tl.load(plus[i] + place, mask=there, other=0.0)
-        im += weights[i] * tl.load(plus[i] + H * H + place, mask=there, other=0.0)
+    re, im = without_products(plus, weights, one, seed, row, column, H)
     for i in tl.static_range(len(lefts)):  # type: ignore[misc]
         deep = tl.arange(0, DEEP)
         a, ai = part_of(lefts[i], seed, row, deep, H)
@@ -234,11 +230,7 @@ def add_products_of_halves(
     seed = tl.program_id(2).to(tl.int64) * 2 * H * H
     row, column = tl.program_id(0) * DOWN + tl.arange(0, DOWN), tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
     place, there = place_of(seed, row, column, H)
-    re = tl.where((row[:, None] == column[None, :]) & there, one, 0.0)
-    im = tl.zeros((DOWN, ACROSS), tl.float32)
-    for i in tl.static_range(len(plus)):  # type: ignore[misc]
-        re += weights[i] * tl.load(plus[i] + place, mask=there, other=0.0)
-        im += weights[i] * tl.load(plus[i] + H * H + place, mask=there, other=0.0)
+    re, im = without_products(plus, weights, one, seed, row, column, H)
     for i in tl.static_range(len(lefts)):  # type: ignore[misc]
         for first in range(0, H, DEEP):
             deep = first + tl.arange(0, DEEP)
@@ -299,6 +291,18 @@ def halves_of(factor, seed, row, column, H: tl.constexpr):
         tl.load(factor + 2 * H * H + place, mask=there, other=0.0),
         tl.load(factor + 3 * H * H + place, mask=there, other=0.0),
     )
+
+
+@triton.jit
+def without_products(plus, weights, one, seed, row, column, H: tl.constexpr):
+    """Matrices and the identity that are added up: some rows and columns of it, real and imaginary part."""
+    place, there = place_of(seed, row, column, H)
+    re = tl.where((row[:, None] == column[None, :]) & there, one, 0.0)
+    im = tl.zeros((row.shape[0], column.shape[0]), tl.float32)
+    for i in tl.static_range(len(plus)):  # type: ignore[misc]
+        re += weights[i] * tl.load(plus[i] + place, mask=there, other=0.0)
+        im += weights[i] * tl.load(plus[i] + H * H + place, mask=there, other=0.0)
+    return re, im
 
 
 @triton.jit
