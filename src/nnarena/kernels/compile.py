@@ -50,7 +50,7 @@ class Builder:
         self.traced, self.signature, self.plan, self.back = traced, signature, plan, plan.way_back()
         self.saved: dict[Node, Source] = {}
         self.blocks = plan.rows > 1 and not plan.matrices and not plan.lanes
-        self.left: list[tuple[Node, Source]] = []  # factors of gradients that the way forward writes
+        self.early: list[tuple[Node, Source]] = []  # factors of gradients that the way forward writes
         self.written: dict[Node, Place] = {}  # factors of gradients that were written for one product already
         self.rows: dict[tuple[Node, ...], Place] = {}  # and several of them as the rows of one memory
         self.read: set[Node] = set()  # all factors of products, as they are read
@@ -186,7 +186,7 @@ class Builder:
             wanted: dict[str, Any] = {"every": "E", "last": True} if self.plan.lanes else {}
             memory = self._of_steps("output", self.shapes["output"], **wanted)
             kernel.stores += self._stores(reader, kernel, traced.output, memory)
-        for node, source in (*self.saved.items(), *self.left) if training else ():
+        for node, source in (*self.saved.items(), *self.early) if training else ():
             kernel.stores += self._stores(reader, kernel, node, source)
         if training:
             self._measure(reader, kernel)
@@ -196,7 +196,7 @@ class Builder:
     def _backward(self, cuts: Cuts) -> Kernel:
         traced, program = self.traced, _program(self.back)
         self.saved, self.written, self.rows, self.gemms, self.totals = {}, {}, {}, [], []
-        self.left, self.sides, self.sizes = [], [], {}
+        self.early, self.sides, self.sizes = [], [], {}
         carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
@@ -363,7 +363,7 @@ class Builder:
         if len(nodes) == 1 and self.plan.matrices and nodes[0] in self.on_the_way:
             return self._saved_for_later(nodes[0])
         if self.plan.halves and self.on_the_way.issuperset(nodes):
-            return self._left_on_the_way(nodes)
+            return self._written_early(nodes)
         name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
         place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         if len(nodes) == 1:
@@ -386,14 +386,14 @@ class Builder:
         self.written[unshaped(node)] = place = Place(name, rows=math.prod(shape[:-1]))
         return place
 
-    def _left_on_the_way(self, nodes: list[Node]) -> Place:
+    def _written_early(self, nodes: list[Node]) -> Place:
         """Factors that the way forward writes when it has them, one or several side by side; nobody reads them but the
         product. Computed on the way back, they would have to be made of what is read for them alone."""
-        name, shape = f"saved_factor{len({memory.name for _, memory in self.left})}", own_shape(nodes[0])
+        name, shape = f"saved_factor{len({memory.name for _, memory in self.early})}", own_shape(nodes[0])
         numbers = math.prod(shape)
         for number, node in enumerate(nodes):
             beside = {"start": number * numbers, "width": len(nodes) * numbers}
-            self.left.append((node, self._of_steps(name, shape, **beside)))
+            self.early.append((node, self._of_steps(name, shape, **beside)))
         self.shapes[name] = (len(nodes), *shape)
         place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         if len(nodes) == 1:
