@@ -91,7 +91,7 @@ class Job(NamedTuple):
 
 def numbers_of_sequences(cell: str) -> tuple[int, ...]:
     """Those for which a cell's kernels are others, the longest to compile first."""
-    if cell == "memory_augmented_transformer":
+    if cell in ("memory_augmented_transformer", "dnc"):
         return MANY, SOME, FEW
     if cell.endswith("projecting"):
         return (MANY,)

@@ -39,8 +39,8 @@ PROJECTING = ("lstm 64", "gru 80", "ct_rnn 128", "ct_gru 32", "ode_lstm 64", "un
 @pytest.fixture(params=["one sample a program", "a block of samples"])
 def mapping(request, monkeypatch):
     many = 0 if request.param == "a block of samples" else 1 << 30
-    monkeypatch.setattr(plan, "MANY", many)
-    monkeypatch.setattr(plan, "VERY_MANY", many)
+    for name in ("MANY", "VERY_MANY", "ROUND"):
+        monkeypatch.setattr(plan, name, many)
     monkeypatch.setattr(recurrence, "_loops", {})
     return request.param
 
@@ -160,8 +160,10 @@ def test_whole_numbers_divide(mapping):
         assert_near(ours, wanted, "divided")
 
 
-def test_a_fresh_memory_is_in_one_order(mapping):
+@pytest.mark.parametrize("few", [True, False], ids=["a processor a sample", "or a warp"])
+def test_a_fresh_memory_is_in_one_order(few, mapping, monkeypatch):
     """Its slots begin as equals, which rounding would tell apart: in one thread or another, and on the way back."""
+    monkeypatch.setattr(plan, "SINGLE", 1 << 30 if few else 0)
     torch.manual_seed(0)
     layer = DNC(2, 1, backend="fused").cuda()
     exact = copy.deepcopy(layer).double()

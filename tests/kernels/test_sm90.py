@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).with_name("sm90.py")
 PROCESSES = 2
 LIMIT = 600  # seconds for everything: a bad kernel can take Triton minutes
 SHARED = 227 * 1024  # bytes that a program may have on sm_90
-ROWS = {"memory_augmented_transformer": {FEW: 1, SOME: 4, MANY: 8}, "dnc": {FEW: 1, MANY: 1}}  # samples a program
+ROWS = {"memory_augmented_transformer": {FEW: 1, SOME: 4, MANY: 8}, "dnc": {FEW: 1, SOME: 1}}  # samples a program
 OTHERS = {
     "products",
     "parts",
@@ -52,9 +52,12 @@ STACK = {
     ("memory_augmented_transformer", "backward", FEW): 643,
     ("memory_augmented_transformer", "forward", FEW): 163,
     ("memory_augmented_transformer", "inference", FEW): 86,
-    ("dnc", "backward", MANY): 1209,
-    ("dnc", "inference", MANY): 67,
-    ("dnc", "inference", FEW): 67,
+    ("dnc", "backward", MANY): 1766,
+    ("dnc", "forward", MANY): 153,
+    ("dnc", "inference", MANY): 57,
+    ("dnc", "backward", SOME): 1430,
+    ("dnc", "inference", SOME): 278,
+    ("dnc", "backward", FEW): 86,
     ("ct_rnn", "backward", MANY): 220,
     ("ct_rnn", "forward", MANY): 40,
     ("gru", "forward", MANY): 134,

@@ -8,6 +8,7 @@ Memory, by name:
     du0 …      gradients of the inputs                 dstart0 …  of the first state
     dc0 …      of the constants, one part a program    left0 …, right0 …   factors of those that are products
     terms0 …   of those that are sums over rows        size0 …    how large numbers are at most, one part a program
+    aside0 …   vectors that are read in other parts than they are computed in
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from nnarena.kernels.compiled import Compiled, Gemm, Part, Place, Text, Total
 from nnarena.kernels.emit import emit
 from nnarena.kernels.emit_cpp import emit_cpp
 from nnarena.kernels.emit_halves import emit_in_halves
-from nnarena.kernels.graph import name_of, shape_of, unreached
-from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle
-from nnarena.kernels.kernel import Held, Kernel, Size, Store, Sum, arguments, axes_of, multiplied, needed_tiles
+from nnarena.kernels.graph import name_of, shape_of, unreached, unshaped
+from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle, axes_of
+from nnarena.kernels.kernel import Held, Kernel, Size, Store, Sum, arguments, multiplied, needed_tiles
 from nnarena.kernels.linear import THIN
-from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, worth_saving
+from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, read_in_other_parts, worth_saving
 from nnarena.kernels.plan import NARROW, Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
 from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Tile, Value
@@ -61,6 +62,8 @@ class Builder:
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
         self.compared = compared(traced)
         self.savable = {node: [node] for node in self.compared} | worth_saving(self.on_the_way, plan)
+        vectors = [node for node in traced.graph.nodes if node in self.compared and len(shape_of(node)) == 2]
+        self.apart = [*read_in_other_parts(traced), *vectors] if plan.aside else []
         same = [part for part, node in enumerate(traced.new_state) if node is traced.output and not plan.lanes]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
@@ -168,11 +171,12 @@ class Builder:
         traced, program = self.traced, _program(self.plan)
         carries = [self._carry(f"state{part}", part, cuts, self.plan) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.state, carries, strict=True))
-        reader = Reader(program, leaves, self.plan.chop, self.compared)
+        aside = {node: self._aside(node) for node in self.apart if node in self.on_the_way}
+        reader = Reader(program, leaves, self.plan.chop, self.compared.difference(aside), aside)
         kernel = Kernel("forward", program, self.plan, backward=False)
         for part, carry in enumerate(carries):
             before, after = (self._of_steps(f"hist{part}", carry.shape, shift=shift, extra=1) for shift in (0, 1))
-            keep = training or self.output == f"hist{part}"
+            keep = training or f"hist{part}" in (self.output, *(memory.name for memory in aside.values()))
             for number, index, axes in carry.pieces():
                 value = _after(reader, traced.new_state[part], carry, index)
                 held = Held(carry, number, (self._of_samples("start", part), index), value, axes)
@@ -186,8 +190,10 @@ class Builder:
             wanted: dict[str, Any] = {"every": "E", "last": True} if self.plan.lanes else {}
             memory = self._of_steps("output", self.shapes["output"], **wanted)
             kernel.stores += self._stores(reader, kernel, traced.output, memory)
+        kernel.stores += self._laid(reader)
         for node, source in (*self.saved.items(), *self.early) if training else ():
-            kernel.stores += self._stores(reader, kernel, node, source)
+            if node not in reader.laid:
+                kernel.stores += self._stores(reader, kernel, node, source)
         if training:
             self._measure(reader, kernel)
             self._measure_inputs(kernel, leaves)
@@ -202,7 +208,9 @@ class Builder:
         for part, node in enumerate(traced.state):
             leaves[node] = self._of_steps(f"hist{part}", self.signature.state[part], extra=1)
         leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, every="E", last=True)
-        reader = Reader(program, Saving(self, leaves), self.back.chop)
+        apart = [node for node in self.apart if node not in self.on_the_way and unshaped(node) not in traced.pull_state]
+        aside = {node: self._aside(node, dead=True) for node in apart}
+        reader = Reader(program, Saving(self, leaves), self.back.chop, aside=aside)
         kernel = Kernel("backward", program, self.back, backward=True)
         for part, carry in enumerate(carries):
             start, end = self._of_samples("end", part), self._of_samples("dstart", part)
@@ -213,9 +221,21 @@ class Builder:
             if node is not None:
                 memory = self._of_steps(f"du{place}", self.signature.inputs[place])
                 kernel.stores += self._stores(reader, kernel, node, memory)
+        self.written |= {node: Place(aside[node].name) for node in reader.laid}
         self._constant_gradients(reader, kernel)
+        kernel.stores += self._laid(reader)
         self._measure(reader, kernel)
         return kernel
+
+    def _aside(self, node: Node, **more: Any) -> Source:
+        """Where a vector is laid aside: where it is kept anyway, or memory of its own."""
+        if (state := unshaped(node)) in self.traced.state:
+            return self._of_steps(f"hist{self.traced.state.index(state)}", own_shape(node), extra=1)
+        return self.saved.get(node) or self._of_steps(f"aside{self.apart.index(node)}", own_shape(node), **more)
+
+    def _laid(self, reader: Reader) -> list[Store]:
+        """What a reader wants to be laid aside, written down."""
+        return [Store(reader.aside[node], *piece) for node, pieces in reader.laid.items() for piece in pieces]
 
     def _measure(self, reader: Reader, kernel: Kernel) -> None:
         """What a block multiplies by weights is measured anyway; of factors that are such, the largest size is kept."""
@@ -506,13 +526,6 @@ def summands(node: Node) -> list[Node]:
     if name_of(node) == "add" and all(isinstance(arg, Node) and shape_of(arg) == shape_of(node) for arg in node.args):
         return [term for arg in node.args for term in summands(arg)]  # type: ignore[arg-type]
     return [node]
-
-
-def unshaped(node: Node) -> Node:
-    """The node that this is a view or a copy of, with the same numbers in the same order."""
-    while name_of(node) in ("view", "_unsafe_view", "reshape", "clone"):
-        node = node.args[0]  # type: ignore[assignment]
-    return node
 
 
 def _pads(bounds: tuple[int, ...], plan: Plan) -> tuple[int, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from nnarena.kernels.index import Axis, Index
-from nnarena.kernels.kernel import Kernel, Sum, arguments, axes_of, name_of, needed_tiles
+from nnarena.kernels.index import Axis, Index, axes_of
+from nnarena.kernels.kernel import Kernel, Sum, arguments, name_of, needed_tiles
 from nnarena.kernels.schedule import ahead, kept_weights, read_again, read_near, soon, together
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
@@ -45,6 +45,9 @@ class Writer:
         self.written: set[int] = set()  # stores
         self.spread: set[tuple[int, ...]] = set()  # sizes of tiles that are read or written in twos
         self.kept: set[Tile] = set()  # weights that stay in registers
+        self.picked: set[Tile] = set()  # what was read of what was laid aside
+        self.unsure: set[str] = set()  # memory that not all threads may have written yet
+        self.multiplied: list[list[int]] = []  # sizes of what the matrix units make
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -60,6 +63,7 @@ class Writer:
         near = read_near(tiles, self.threads // WARP) if vectors else set()
         if vectors and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
             self.kept = kept_weights(tiles, self.threads, self.parts)
+        self.multiplied = [[axis.pad for axis in tile.axes] for tile in tiles if tile.op == "dot"]
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         signature = ", ".join([*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr"])
@@ -67,9 +71,11 @@ class Writer:
         self.begin([tile for tile in tiles if tile.steady and tile not in again and tile not in near])
         here = len(self.lines)
         announced = self.plan.announce and kernel.backward
-        late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and self.rows == 1}
+        rare = self.rows == 1 or self.plan.aside  # whether there are no registers for what is read early
+        late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and rare}
         moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late, near)
         self.open_loop(moving)
+        self.unsure = {store.source.name for store in kernel.stores}
         for tile in moving:
             self.line(f"{tile.name} = next_{tile.name}")
         self.expect(tiles)
@@ -80,7 +86,9 @@ class Writer:
         for tile in tiles:
             for load in placed.get(tile, []):
                 self.line(f"{load.name} = {self.load(load, 't')}")
-            if not tile.steady and tile.op not in ("load", "carry"):
+            if tile.op == "pick":
+                self.pick(tile, tiles)
+            elif not tile.steady and tile.op not in ("load", "carry"):
                 self.compute(tile)
                 self.write(tile)
             elif tile.op == "carry":
@@ -182,6 +190,19 @@ class Writer:
             self.written.add(place)
             axes = axes_of(store.index)
             self.stored(store.source, store.index, self.whole(store.value, self.with_rows(axes)), axes, time="t")
+
+    def pick(self, tile: Tile, tiles: list[Tile]) -> None:
+        """All that is read of one vector that was laid aside, at once: it takes a while, and threads must wait for each
+        other if they have written there since they did so last."""
+        if tile in self.picked:
+            return
+        if tile.detail[0].name in self.unsure:
+            self.line("tl.debug_barrier()")
+            self.unsure.clear()
+        for other in tiles:
+            if other.op == "pick" and other.detail[0] is tile.detail[0]:
+                self.picked.add(other)
+                self.line(f"{other.name} = {self.load(other, 't')}")
 
     # Tiles
 
@@ -345,7 +366,7 @@ class Writer:
         if tile in self.kept:
             everywhere = f"tl.full({self.shape(tile.axes)}, 1, tl.int1)"
             text = f"kept({pointer}, {' & '.join(inside) or everywhere}, precision)"
-        elif like := self.like(source, index, tile.axes, time):
+        elif tile.op != "pick" and (like := self.like(source, index, tile.axes, time)):
             there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
             text = f"fetch({pointer}, {there}, {like}, direct)"
         else:
@@ -358,6 +379,8 @@ class Writer:
         if self.rows == 1 or len(axes) < 2 or not often or not in_twos(source, index):
             return None
         sizes = [axis.pad for axis in axes]
+        if self.plan.aside and sizes not in self.multiplied:  # threads have rows or columns of matrices that meet
+            return None
         for held in self.kernel.held:
             if [axis.pad for axis in self.with_rows(held.axes)] == sizes:
                 return name_of(held.carry, held.piece)
@@ -377,6 +400,7 @@ class Writer:
     def stored(self, source: Source, index: Index, text: str, axes: Sequence[Axis], time: str = "0") -> None:
         with_rows = self.with_rows(axes)
         pointer, inside = self.place(source, index, with_rows, time)
+        self.unsure.add(source.name)
         if self.rows > 1:
             inside.append(self.alive(with_rows))
         if like := self.like(source, index, with_rows, time):

@@ -23,6 +23,23 @@ def name_of(node: Node) -> str:
     return schema._schema.name.partition("::")[2].rstrip("_")
 
 
+def unshaped(node: Node) -> Node:
+    """The node that this is a view or a copy of, with the same numbers in the same order."""
+    while name_of(node) in ("view", "_unsafe_view", "reshape", "clone"):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def multiplies(node: Node, constants: Container[Node]) -> bool:
+    """Whether a node is a product of matrices whose right side is a constant, or one that is transposed."""
+    if name_of(node) not in ("mm", "addmm"):
+        return False
+    right: Any = node.args[-1]
+    while name_of(right) in ("t", "transpose", "permute"):
+        right = right.args[0]
+    return right in constants
+
+
 def unreached(graph: Graph, roots: set[Node]) -> set[Node]:
     """The nodes that none of `roots` reaches."""
     reached = set(roots)

@@ -74,6 +74,10 @@ class Repad(Exception):
         self.axis, self.pad = axis, pad
 
 
+def axes_of(index: Index) -> tuple[Axis, ...]:
+    return tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
+
+
 def cut(index: Affine, at: int) -> None:
     """Raise the Straddle that parts `index` before element `at` of its dimension, unless it lies on one side."""
     if index.high < at or index.low >= at:

@@ -76,7 +76,7 @@ def arguments(kernel: Kernel) -> list[str]:
 def _sources(kernel: Kernel) -> Iterable[Source]:
     needed = needed_tiles(kernel)
     for tile in kernel.program.tiles:
-        if tile.op == "load" and tile in needed:
+        if tile.op in ("load", "pick") and tile in needed:
             yield tile.detail[0]
     for store in kernel.stores:
         yield store.source
@@ -110,10 +110,6 @@ def multiplied(kernel: Kernel) -> set[Tile]:
     if not kernel.plan.halves or not all(tile.op == "load" and tile.steady for tile in weights):
         return set()
     return {tile.args[0].tile for tile in products} if set(rows) == {kernel.program.batch_axes} else set()
-
-
-def axes_of(index: Index) -> tuple[Axis, ...]:
-    return tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
 
 
 def name_of(carry: Carry, piece: tuple[int, ...]) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nnarena.kernels.index import Axis
-from nnarena.kernels.kernel import Kernel, axes_of
+from nnarena.kernels.index import Axis, axes_of
+from nnarena.kernels.kernel import Kernel
 from nnarena.kernels.nests import Nest, Nests, own_axes
 from nnarena.kernels.spots import Spot, product_call, row_major, spot_in
 from nnarena.kernels.tiles import Ref, Source, Tile, Value, factors_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import leading_to, name_of, shape_of, unreached
+from nnarena.kernels.graph import leading_to, multiplies, name_of, shape_of, unreached
 from nnarena.kernels.index import Affine, Axis, Index
 from nnarena.kernels.plan import Plan
 from nnarena.kernels.rewrite import Reader
@@ -23,6 +23,9 @@ from nnarena.kernels.views import VIEWS
 
 ADDED = ("add", "relu")
 ACTIVATIONS = ("tanh", "sigmoid")
+PUT_TOGETHER = ("cat", "view", "_unsafe_view")
+MATRIX = 16  # the least number of columns that the matrix units multiply
+REDUCTIONS = ("sum", "amax")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -41,6 +44,8 @@ def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
         together = _activated(node, forward) if plan.lanes or plan.halves else _apart(node, forward)
         together = [part for part in together if part not in found]  # two products may end in one sum
         found |= dict.fromkeys(together, together)
+    if plan.aside and plan.rows == 1:  # all threads of a sample wait for each other to know a sum
+        found |= {node: [node] for node in forward if name_of(node) in REDUCTIONS and node not in found}
     return found
 
 
@@ -101,6 +106,22 @@ def _next(node: Node) -> Any:
     if len(users) != 1:
         return None
     return _next(users[0]) if name_of(users[0]) in ("view", "_unsafe_view") else users[0]
+
+
+def read_in_other_parts(traced: Traced) -> list[Node]:
+    """Vectors that a product with weights makes and others read in parts, or that are put together of parts for such a
+    product, if the parts are too narrow for the matrix units."""
+    products = [node for node in traced.graph.nodes if multiplies(node, traced.constants) and shape_of(node)[0] == 1]
+    made = [node for node in products if _narrow(node, [user for user in node.users if name_of(user) in VIEWS])]
+    multiplied = dict.fromkeys(node.args[-2] for node in products)
+    return [
+        *made,
+        *(node for node in multiplied if name_of(node) in PUT_TOGETHER and _narrow(node, node.all_input_nodes)),
+    ]
+
+
+def _narrow(whole: Node, parts: list[Node]) -> bool:
+    return shape_of(whole)[-1] >= MATRIX and any(shape_of(part)[-1] < MATRIX for part in parts)
 
 
 @dataclass(frozen=True)

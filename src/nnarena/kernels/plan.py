@@ -7,9 +7,9 @@ thousands of sequences.
 
 Where a sample is itself a matrix, such as the tokens of a memory, a block is the rows of a few samples one below the
 other, and a warp has one sample; of a few sequences each has a program, and four warps share it. Where matrices of a
-sample meet each other (the slots and links of an addressed memory), threads would wait for each other most of the time:
-many samples have a warp each, and read the weights anew. Where nothing is multiplied by a matrix at all, every sample
-has a warp, or as many as its numbers keep busy.
+sample meet each other (the slots and links of an addressed memory), threads wait for each other most of the time, and
+there are ways between the two (`_plan_for_meeting`). Where nothing is multiplied by a matrix at all, every sample has a
+warp, or as many as its numbers keep busy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import name_of, shape_of
+from nnarena.kernels.graph import multiplies, name_of, shape_of
 from nnarena.kernels.linear import THIN
 from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
@@ -30,12 +30,14 @@ VERY_HEAVY = 30_000  # that fill the registers of eight warps
 LIGHT = 4_096
 TINY = 512  # whose products are too small for the matrix units: a warp has a block of samples for itself
 SINGLE = 132  # sequences, each of which can have a processor of an H100 or H200 for itself
+ROUND = 8 * SINGLE  # sequences, each of which can have a warp there
 MANY = 300  # from which on a block of them in a program pays if the weights are HEAVY
 PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
 VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
 WIDE = 128  # numbers of a state, from which on the threads of a warp have enough of them to sum on their own
 FILLED = 32  # numbers of a state that fill a warp
 NARROW = 32  # columns that a piece has at least, beside others, in a block of samples
+MEETING = 256  # numbers of a matrix that meets others, up to which a block of samples has room for it
 LANES = 32  # samples that a CPU computes at once
 EVERYTHING = 1 << 60
 EACH = 256  # and so many that keep it busy
@@ -60,11 +62,14 @@ class Plan:
     halves     whether a block multiplies by weights in two parts of float16 each, three products instead of six, with
                scales that keep it as good as bf16x6 (`emit_halves`)
     lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
+    aside      whether a vector that is read in other parts than it is computed in is laid aside in memory and read from
+               there: by itself each part would be a product that is too narrow to be fast. Memory that all threads
+               read is also what they agree on, where they compare numbers
     alone      whether threads sum on their own first, with one sample a program, as those of a single warp do anyway;
                else the threads of a warp share every sum
 
-    More numbers are at hand at once on the way back, which may have other `warps` and `singles`, may `announce` what
-    there is room for on the way forward, and is not `alike`.
+    More numbers are at hand at once on the way back, which may have other `warps`, `singles` and pieces (`most`), may
+    `announce` or read `again` what there is room for on the way forward, and is not `alike`.
     """
 
     rows: int = 16
@@ -81,13 +86,17 @@ class Plan:
     alone: bool = False
     halves: bool = False
     lanes: bool = False
+    aside: bool = False
     warps_back: int = 0  # as forward
+    most_back: int = 0  # as forward
+    again_back: bool = False  # as forward
     singles_back: int = 0  # as forward
     announce_back: bool = False  # as forward
 
     def way_back(self) -> Plan:
         warps, singles = self.warps_back or self.warps, self.singles_back or self.singles
-        return replace(self, warps=warps, singles=singles, announce=self.announce or self.announce_back, alike=False)
+        made = replace(self, warps=warps, singles=singles, most=self.most_back or self.most, alike=False)
+        return replace(made, announce=self.announce or self.announce_back, again=self.again or self.again_back)
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -136,10 +145,9 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     # A unit with several numbers, such as one for each of its time scales, has them side by side in one thread.
     singles = 8 if any(len(shape) > 1 for shape in signature.state) and not meet else 1
     if meet:
-        if heavy:  # few warps seldom wait for each other, and all read the same weights
-            many = sequences >= MANY
-            made = Plan(rows=1, warps=1, precision=precision, save=16, held=0, most=32, again=True)
-            return replace(made, warps_back=1 if many else 8, announce_back=many)
+        if heavy:
+            largest = max(math.prod(shape) for shape in signature.state)
+            return _plan_for_meeting(weights, largest, sequences, precision)
     elif sequences >= MANY and heavy:
         singles = max(singles, projected(traced))
         made = Plan(16, warps=8, precision=precision, save=16, held=0, singles=singles, most=64, announce=True)
@@ -154,6 +162,21 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     back = 16 if weights >= VERY_HEAVY and not wide else warps
     made = Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, alone=wide)
     return replace(made, singles=singles, singles_back=1)
+
+
+def _plan_for_meeting(weights: int, largest: int, sequences: int, precision: str) -> Plan:
+    """The plan for a cell whose matrices meet each other, the largest of so many numbers, beside many weights.
+
+    A few samples have a processor each, and eight warps: those of the way forward have room for the weights. More have
+    a warp each, which never waits for another. Once a processor has as many of these as it can hold, a block of samples
+    is faster: it multiplies by weights on the matrix units, and a warp has the matrices of two samples.
+    """
+    if sequences > ROUND and largest <= MEETING:
+        return Plan(16, warps=8, precision=precision, save=8, held=0, most=64, aside=True, announce_back=True)
+    made = Plan(rows=1, warps=8, precision=precision, save=8, held=0, most_back=32, again_back=True, aside=True)
+    if sequences > SINGLE:
+        return replace(made, warps=1, most=32, again=True, announce_back=True)
+    return replace(made, again=weights >= VERY_HEAVY)
 
 
 def cpu_plan() -> Plan:
@@ -178,12 +201,8 @@ def rows_of_a_sample(traced: Traced) -> int:
 
 def _rows_that_meet_weights(node: Node, traced: Traced) -> int:
     """The rows of the left side of a product whose right side is a constant, if they are several."""
-    if name_of(node) != "mm":
-        return 0
-    left, right = node.args
-    while isinstance(right, Node) and name_of(right) in ("t", "transpose", "permute"):
-        right = right.args[0]
-    return shape_of(left)[0] if right in traced.constants and shape_of(left)[0] > 1 else 0
+    several = name_of(node) == "mm" and multiplies(node, traced.constants) and shape_of(node)[0] > 1
+    return shape_of(node)[0] if several else 0
 
 
 def warps_for(tiles: Iterable[Tile], plan: Plan) -> int:

@@ -8,15 +8,17 @@ that was padded with zeros is read where it is not zero. These are not rules of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import name_of, shape_of
-from nnarena.kernels.index import Affine, Axis, Factor, Index, Repad, Straddle, broadcast, cut
+from nnarena.kernels.graph import name_of, shape_of, unshaped
+from nnarena.kernels.index import ZERO, Affine, Axis, Factor, Index, Repad, Straddle, axes_of, broadcast, cut
+from nnarena.kernels.plan import NARROW
 from nnarena.kernels.rules import RULES
-from nnarena.kernels.tiles import Carry, Program, Ref, Source, Value
+from nnarena.kernels.tiles import Carry, Program, Ref, Source, Tile, Value
 from nnarena.kernels.trace import CannotCompile
 from nnarena.kernels.views import VIEWS
 
@@ -36,6 +38,7 @@ class Reader:
 
     leaves  nodes that are not computed: they lie in memory or are carried
     agreed  nodes of which all threads must have the same numbers, bit by bit
+    aside   vectors that are computed as a whole, laid aside in memory, and read from there in whatever parts
     """
 
     def __init__(
@@ -44,11 +47,13 @@ class Reader:
         leaves: dict[Node, Source | Carry],
         chop: Callable[[int], list[int]],
         agreed: Container[Node] = (),
+        aside: Mapping[Node, Source] = MappingProxyType({}),
     ) -> None:
-        self.program, self.leaves, self.chop, self.agreed = program, leaves, chop, agreed
+        self.program, self.leaves, self.chop, self.agreed, self.aside = program, leaves, chop, agreed, dict(aside)
         self.alike = program.batch.size > 1  # whether pieces of a dimension are padded alike
         self.known: dict[tuple[Any, ...], tuple[Value, tuple[Axis, ...]]] = {}
         self.places: dict[Node, list[tuple[Index, Value]]] = {}  # where a node was read
+        self.laid: dict[Node, list[tuple[Index, Any]]] = {}  # what was laid aside, in pieces
 
     def read(self, node: Node, index: Index) -> Value:
         """The numbers of `node` at `index`, made once for every index that differs by the names of its axes only."""
@@ -68,6 +73,11 @@ class Reader:
             return self.program.load(leaf, index[len(index) - len(leaf.shape) :])
         if isinstance(leaf, Carry):
             return self._carried(leaf, index[1:])
+        if node in self.aside:
+            return self._picked(node, index[1:])
+        return self._computed(node, index)
+
+    def _computed(self, node: Node, index: Index) -> Value:
         name = name_of(node)
         if name in VIEWS:
             seen = VIEWS[name](node, index)
@@ -76,6 +86,21 @@ class Reader:
             value = RULES[name](self, node, index)
             return self.program.map("agreed", value) if node in self.agreed else value
         raise CannotCompile(f"there is no rule for {name}.")
+
+    def _picked(self, node: Node, index: Index) -> Value:
+        """A part of what is laid aside, once all of it is there; what is carried was laid there in the step before."""
+        if node not in self.laid:
+            pieces = [] if isinstance(self.leaves.get(unshaped(node)), Carry) else self._pieces(node)
+            if not all(isinstance(value, Ref) and _is_computed(value.tile) for _, value in pieces):
+                del self.aside[node]  # what was not computed is at hand in any parts
+                return self._computed(node, index)
+            self.laid[node] = pieces
+        return self.program.pick(self.aside[node], index, tuple(value for _, value in self.laid[node]))
+
+    def _pieces(self, node: Node) -> list[tuple[Index, Any]]:
+        """All of a vector, in the pieces in which it is computed."""
+        least = NARROW if self.alike else 1
+        return self.over(shape_of(node)[-1], lambda part, _: ((part,), self._computed(node, (ZERO, part))), least)
 
     def argument(self, arg: Any, index: Index) -> Any:
         """An argument of an operation on single numbers, broadcast to the index of its result."""
@@ -104,10 +129,13 @@ class Reader:
             axes.extend(axis for axis, _ in part.terms)
         return self.program.carry(carry, tuple(piece), tuple(axes))
 
-    def over(self, size: int, body: Callable[[Affine, tuple[Axis, ...]], T]) -> list[T]:
-        """`body` for every piece of a dimension, cut where what it reads has seams, and where it would be too wide."""
+    def over(self, size: int, body: Callable[[Affine, tuple[Axis, ...]], T], pad: int = 1) -> list[T]:
+        """`body` for every piece of a dimension, cut where what it reads has seams, and where it would be too wide.
+
+        If it need not be cut, its axis is padded to `pad` at least.
+        """
         results: list[T] = []
-        for piece, result in _over([Piece(0, ((size, 1),))], body):
+        for piece, result in _over([Piece(0, ((size, 1),), pad)], body):
             smaller = self._chopped(piece)
             results += [result] if len(smaller) == 1 else [part for _, part in _over(smaller, body)]
         return results
@@ -159,6 +187,11 @@ class Reader:
         return self.program.sum_of_products(self.over(size, body))
 
 
+def _is_computed(tile: Tile) -> bool:
+    """Whether a tile is computed at every step."""
+    return not tile.steady and tile.op not in ("load", "carry", "pick")
+
+
 class Piece(NamedTuple):
     """A part of a dimension: every offset + Σ stride · i with i below its size."""
 
@@ -207,7 +240,7 @@ def _over(todo: list[Piece], body: Callable[[Affine, tuple[Axis, ...]], T]) -> l
 
 def _pattern(node: Node, index: Index) -> tuple[tuple[Any, ...], tuple[Axis, ...]]:
     """What two indices have in common that differ by the names of their axes, and these axes in order."""
-    axes = tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
+    axes = axes_of(index)
     number = {axis: place for place, axis in enumerate(axes)}
     parts = tuple((part.offset, tuple((number[axis], stride) for axis, stride in part.terms)) for part in index)
     return (node, parts, tuple((axis.size, axis.pad) for axis in axes)), axes

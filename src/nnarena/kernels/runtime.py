@@ -305,7 +305,7 @@ def is_direct(code: str) -> bool:
     """
     layouts = dict(re.findall(r"^(#\w+) = #ttg\.(\w+<.*)", code, re.MULTILINE))
     twos = [line for line in code.splitlines() if ".global.v2" in line]
-    used = {name for line in twos for name in re.findall(r"tensor<[^>]*?, (#\w+)>", line)}
+    used = {name for line in twos for name in re.findall(r"tensor<[^>]*?, (#[\w.]+)", line)}
     return all(_has_pairs(layouts.get(name, "")) for name in used)
 
 

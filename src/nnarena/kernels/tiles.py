@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from nnarena.kernels.index import Affine, Axis, Index, Straddle
+from nnarena.kernels.index import Affine, Axis, Index, Straddle, axes_of
 
 Kind = Literal["float", "bool", "int"]
 
@@ -83,8 +83,8 @@ class Carry:
 
 @dataclass(eq=False)
 class Tile:
-    """op      load, carry, map, sum, max, dot, dots (one for each sample) or equals
-    args    Refs and plain numbers; of a dot that is added to another one, this one last
+    """op      load, carry, pick, map, sum, max, dot, dots (one for each sample) or equals
+    args    Refs and plain numbers; of a dot that is added to another one, this one last; of a pick, all that was laid
     axes    as they were called when the tile was made
     detail  what the operation needs to know besides
     steady  the same at every step
@@ -216,7 +216,7 @@ class Program:
         return (self.batch,) if self.batch.size > 1 else ()
 
     def load(self, source: Source, index: Index) -> Ref:
-        found = tuple(dict.fromkeys(axis for part in index for axis, _ in part.terms))
+        found = axes_of(index)
         axes = (*(self.batch_axes if source.rows else ()), *found)
         for axis in found:
             self.order.setdefault(axis, len(self.order))
@@ -226,6 +226,13 @@ class Program:
         for axis in axes:
             self.order.setdefault(axis, len(self.order))
         return self._make(Tile("carry", (), (*self.batch_axes, *axes), (carry, piece)))
+
+    def pick(self, source: Source, index: Index, laid: tuple[Ref, ...]) -> Ref:
+        """What a program reads of numbers that it has laid aside in this step, or in the one before."""
+        found = axes_of(index)
+        for axis in found:
+            self.order.setdefault(axis, len(self.order))
+        return self._make(Tile("pick", laid, (*self.batch_axes, *found), (source, index), clean=frozenset(found)))
 
     def map(self, name: str, *args: Value, inner: tuple[Axis, ...] = ()) -> Value:
         """An operation on single numbers, with what is known beforehand worked out; `inner` are about to be summed."""
