@@ -29,14 +29,18 @@ class FakeCuda:
                 fake.said.append("replay")
 
         class Stream:
+            def __init__(self, device):
+                fake.streams += 1
+
             def wait_stream(self, other):
                 pass
 
-        self.CUDAGraph, self.Stream = Graph, Stream
+        self.CUDAGraph, self.Stream, self.streams = Graph, Stream, 0
+        self.main = Stream(0)
         self.default_generators = [torch.Generator()]
 
     def current_stream(self):
-        return self.Stream()
+        return self.main
 
     def current_device(self):
         return 0
@@ -68,11 +72,13 @@ class FakeCuda:
 def cuda(monkeypatch):
     def install(trouble: Exception | None = None) -> FakeCuda:
         fake = FakeCuda(trouble)
+        graph._beside.cache_clear()
         monkeypatch.setattr(graph.torch, "cuda", fake)
         monkeypatch.setattr(graph, "_renew", lambda generator, noise: fake.said.append("renew"))
         return fake
 
-    return install
+    yield install
+    graph._beside.cache_clear()
 
 
 def test_on_a_cpu_work_is_just_done():
@@ -90,6 +96,16 @@ def test_a_few_calls_then_one_recording_then_replays(cuda):
         replayed()
     assert fake.said == ["run"] * WARM_UP + ["record"] + ["replay"] * 4, "every call computes once"
     assert not logs and fake.mode == "default"
+
+
+def test_all_first_calls_share_a_stream(cuda):
+    """Libraries keep memory for every stream that they meet."""
+    fake = cuda()
+    for name in ("one", "other"):
+        replayed = Replayed(fake.work, CUDA, lambda line: None, name)
+        for _ in range(WARM_UP + 1):
+            replayed()
+    assert fake.streams == 2  # the current one, and one beside it
 
 
 def test_a_recording_that_fails_is_told_once_and_nothing_is_lost(cuda):

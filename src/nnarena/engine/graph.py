@@ -7,6 +7,7 @@ device for a number; so a step takes its batch by a counter that lies on the dev
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +45,7 @@ class Replayed:
     def _warm_up(self) -> None:
         """A call on a stream of its own; the last one shows whether the host waits for the device in it."""
         self.calls += 1
-        stream = torch.cuda.Stream()
+        stream = _beside(torch.cuda.current_device())
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             reason = _watched(self.work) if self.calls == WARM_UP else self.work()
@@ -71,6 +72,12 @@ class Replayed:
     def _give_up(self, reason: str) -> None:
         self.recordable = False
         self.log(f"{self.name} runs without a CUDA graph: {reason}")
+
+
+@functools.cache
+def _beside(device: int) -> torch.cuda.Stream:
+    """The stream for all first calls on a device: libraries keep tens of megabytes for every stream that they meet."""
+    return torch.cuda.Stream(device)
 
 
 def _watched(work: Callable[[], None]) -> str | None:

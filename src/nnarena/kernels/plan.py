@@ -26,6 +26,8 @@ from nnarena.kernels.tiles import Tile, padded, power_of_two
 from nnarena.kernels.trace import Signature, Traced
 
 HEAVY = 8_192  # weights
+RATHER_HEAVY = 17_000  # from which on four warps have no room for them,
+QUITE_HEAVY = 20_000  # or for nothing else, if they sum on their own
 VERY_HEAVY = 30_000  # that fill the registers of eight warps
 LIGHT = 4_096
 TINY = 512  # whose products are too small for the matrix units: a warp has a block of samples for itself
@@ -157,8 +159,8 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         return Plan(rows=16, warps=warps, precision=precision, singles=max(1, projected(traced)), most=64)
     if weights < (LIGHT // 2 if meet else LIGHT):  # a warp has room for them, and never waits for another
         return Plan(rows=1, warps=1, precision=precision, held=1_024, save=16)
-    warps = 4 if weights < 17_000 else 8
     wide = any(shape[-1] >= WIDE for shape in signature.state if shape)
+    warps = 4 if weights < (QUITE_HEAVY if wide else RATHER_HEAVY) else 8
     back = 16 if weights >= VERY_HEAVY and not wide else warps
     made = Plan(rows=1, warps=warps, warps_back=back, precision=precision, save=16, alone=wide)
     return replace(made, singles=singles, singles_back=1)
