@@ -202,11 +202,11 @@ def others() -> dict[str, dict[str, int]]:
 
     from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
 
-    plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "precision": "bf16x6"}
+    plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "SHARED": False, "precision": "bf16x6"}
     plain |= {"FEATURES": 0, "EVERY": 1, "few_feature": 1}
     column = {"right_row": 1, "width": 1, **gemm.tiling(138, 1).sizes}  # Triton has ones written into a kernel's text
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
-    two, four, in_halves = {"FEATURES": 2}, {"FEATURES": 4}, {"precision": "halves"}
+    two, four, in_halves = {"FEATURES": 2}, {"FEATURES": 4}, {"precision": "halves", "SHARED": True}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
@@ -229,7 +229,11 @@ def others() -> dict[str, dict[str, int]]:
                 (", by steps", {"BY_SAMPLE": False}),
                 (", tf32", {"precision": "tf32"}),
                 *(
-                    [(", halves", in_halves), (", halves and sums", {**sums, **in_halves})]
+                    [
+                        (", halves", in_halves),
+                        (", halves and sums", {**sums, **in_halves}),
+                        (", sums of others", {**sums, "SHARED": True}),
+                    ]
                     if tiles.across > gemm.THIN
                     else []
                 ),

@@ -17,6 +17,7 @@ from torch import nn
 
 from nnarena.kernels import gemm, plan, recurrence, runtime
 from nnarena.kernels.halves import better_scale, halves, in_range, power, undone
+from nnarena.nn import UnitaryRNN
 from nnarena.nn.recurrent import Recurrent
 
 pytestmark = pytest.mark.filterwarnings(
@@ -117,6 +118,39 @@ def test_numbers_may_grow_and_fade(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bias", [0.1, 0.3, 1.0])
+def test_a_gradient_may_explode_where_the_state_is_zero(bias, device):
+    """Dark images begin with zeros, and modReLU is steep there: what grows meets nothing, and the rest counts.
+
+    On the way back the gradient grows by a factor of 1e8, 1e18 and 1e28.
+    """
+    torch.manual_seed(0)
+    layer = UnitaryRNN(3, UNITS, capacity=4, backend="fused").to(device)
+    with torch.no_grad():
+        layer.weight_ih.mul_(100)
+        layer.bias.fill_(bias)
+    x, pull = torch.randn(BATCH, 20, 3, device=device), torch.zeros(BATCH, 20, UNITS, device=device)
+    x[:, :15], pull[:, -1] = 0, 1e-3 * torch.randn(BATCH, UNITS, device=device)
+    ours, exact = both(layer, x, pull)
+    growth = exact[1][:, 0].abs().max() / exact[1][:, 16].abs().max()
+    assert growth > (1 + bias / 0.01) ** 8
+    for place, (one, other) in enumerate(zip(ours, exact, strict=True)):
+        assert_near(one, other, f"result {place}", 2e-5, floor=0.0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_products_whose_size_is_infinite_are_not_of_halves(device):
+    """Of two seeds one has exceptions, which meet zeros."""
+    torch.manual_seed(0)
+    left, right = (torch.randn(2, 40, 5, 1, 20, device=device) for _ in range(2))
+    left[1, :, 0], right[1, :, 0] = 0, 1e18
+    size = torch.tensor([[8.0, 8.0], [8.0, math.inf]], device=device)
+    found = gemm.products_over_steps(left, right, "bf16x6", None, True, gemm.Sizes(size, size))
+    assert_near(found.product, torch.einsum("sbtrk,sbtrn->skn", left.double(), right.double()), "product", 1e-6)
+    assert_near(found.sum, left.double().sum((1, 2, 3)), "sum", 1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_nothing_gives_nothing(device):
     zeros = torch.zeros(BATCH, 3, 3, device=device)
     output, of_x, of_W, of_U = both(make(device), zeros, torch.zeros(BATCH, 3, UNITS, device=device))[0]
@@ -208,7 +242,7 @@ def test_halves_are_as_good_as_they_say(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_scale_is_a_power_of_two_that_can_be_undone(device):
-    numbers = torch.logspace(-60, 60, 1024, base=2)
+    numbers = torch.logspace(-110, 108, 1024, base=2)
     *_, scale, back = of(numbers, 1.0, device)
     assert (scale * back == 1).all() and (scale.log2() % 1 == 0).all()
     scaled = scale * numbers.double()
@@ -227,13 +261,13 @@ def settle(sizes, found, COUNT: tl.constexpr, TRIES: tl.constexpr):
     tl.store(found + tl.arange(0, COUNT), tl.where(in_range(size, scale), tries, TRIES))
 
 
-@given(st.lists(st.floats(2**-56, 2**62, width=32), min_size=16, max_size=16))
+@given(st.lists(st.floats(2**-105, 2**125, width=32), min_size=16, max_size=16))
 def test_a_scale_is_found_after_a_few_tries(sizes):
     """Whatever the size. None is needed between 2⁻¹³ and 2¹⁵, one below, and a few above."""
     found = torch.empty(16)
     settle[(1,)](torch.tensor(sizes), found, 16, 8)
     for size, tries in zip(sizes, found.tolist(), strict=True):
-        assert tries <= (0 if 2**-13 <= size <= 2**15 else 1 if size < 1 else 3)
+        assert tries <= (0 if 2**-13 <= size <= 2**15 else 1 if size < 1 else 6)
 
 
 @pytest.mark.parametrize("device", DEVICES)

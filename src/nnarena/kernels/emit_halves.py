@@ -14,7 +14,8 @@ So the largest number is measured. If it was too small, which is rare, the loop 
 it was too large, with scales that move: after every step they are chosen anew, by what was multiplied and by what is
 carried on. That takes longer, because threads wait for each other to know the largest number.
 
-What is measured serves the products over all steps, too (`gemm`): the largest size of all is written at the end.
+What is measured serves the products over all steps, too (`gemm`): the largest size of all is written at the end. If
+scales had to move, it is infinite: the largest says nothing about most of the numbers then.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class InHalves(Writer):
             size = f"largest({name} + seed * {count}, {count})"
             self.line(f"heavy = tl.maximum(heavy, {size})" if number else f"heavy = {size}")
         self.line("light = power(heavy, 0)")
+        self.line("back = undone(light)")
         for tile in self.products:
             _, inner, columns = tile.detail
             self.split(self.matrix(tile.args[1], (), inner, columns, inner), "light")
@@ -63,12 +65,13 @@ class InHalves(Writer):
         self.begin_measuring()
 
     def open_loop(self, moving: list[Tile]) -> None:
-        self.line(f"size, scale = tl.full((), 0.0, tl.float32), tl.full(({self.rows},), GUESS, tl.float32)")
+        self.line("size, doubt = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)")
+        self.line(f"scale = tl.full(({self.rows},), GUESS, tl.float32)")
         self.line(f"phase = tl.where(T > 0, {0 if self.kernel.backward else 1}, 5)")
         self.line("while phase < 5:")
         self.indent += 1
         self.line("steps = tl.where(phase % 3 == 0, 1, T)")
-        self.line("grow = undone(scale * light)")
+        self.line("grow = undone(scale)")
         super().open_loop(moving)
 
     def product(self, tile: Tile, left: str, right: str) -> str:
@@ -79,7 +82,7 @@ class InHalves(Writer):
             self.line(f"{most} = tl.maximum({most}, tl.abs({left}))")
         factors, before = f"{self.split(left, 'scale[:, None]')}, {self.split(right, 'light')}", tile.args[2:]
         text = f"continued_in_halves({before[0].tile.name}, {factors})" if before else f"begun_in_halves({factors})"
-        return text if tile.open else f"added_in_halves({text}, grow[:, None])"
+        return text if tile.open else f"added_in_halves({text}, grow[:, None], back)"
 
     def split(self, text: str, scale: str) -> str:
         """The name of the halves of a matrix."""
@@ -99,10 +102,11 @@ class InHalves(Writer):
                 carried = name_of(held.carry, held.piece)
                 self.line(f"sizes = tl.maximum(sizes, tl.max(tl.abs({carried}), 1))")
         self.line("scale = moved_scale(sizes, scale)")
-        self.line("grow = undone(scale * light)")
+        self.line("grow = undone(scale)")
         self.begin_measuring()
         self.indent -= 2
         self.measure()
+        self.line("doubt = tl.where(phase == 4, float('inf'), doubt)")
         self.line("before, phase = phase, phase_after(phase, sizes, scale)")
         self.line("if phase < 5:")
         self.indent += 1
@@ -125,7 +129,7 @@ class InHalves(Writer):
     def finish(self) -> None:
         super().finish()
         for size in self.kernel.sizes:
-            found = "size" if size.of is None else self.largest(size.of)
+            found = "tl.maximum(size, doubt)" if size.of is None else self.largest(size.of)
             self.line(f"tl.store({size.source.name} + seed * tl.num_programs(0) + tl.program_id(0), {found})")
 
     def largest(self, source: Source) -> str:

@@ -6,7 +6,10 @@ always in the same order. The matrix units multiply in bf16x6, three times as fa
 
 Where it is known how large the numbers of both sides are (`Sizes`), they multiply in halves, in half the time: numbers
 are brought to 2¹⁵ at most by a power of two, and each is the sum of two in float16. What is left is 2⁻⁴⁰ of the largest
-number, so that all down to 2⁻¹⁶ of it are as good as in float32.
+number, so that all down to 2⁻¹⁶ of it are as good as in float32. That will not do where the largest are exceptions: a
+gradient may grow a million times on its way back through steps whose state is zero, and what is multiplied by zero must
+not decide about the rest. Whoever has seen such growth says that the size is infinite. Two kernels are launched, one in
+halves and one in bf16x6; a seed is the work of one of them, and the other does nothing.
 
 The matrix units cut off what does not fit when they add, always towards zero, and over thousands of rows that would
 be seen. So they add up a few rows only, from zero; the rest is added outside of them, to the nearest number. What comes
@@ -74,7 +77,10 @@ def tiling(height: int, width: int) -> Tiling:
 
 
 class Sizes(NamedTuple):
-    """How large the numbers of a seed are at most, in parts, (S, P) each: of both sides, and of a few beside them."""
+    """How large the numbers of a seed are at most, in parts, (S, P) each: of both sides, and of a few beside them.
+
+    Infinite, if they are not to be multiplied in halves.
+    """
 
     left: Tensor
     right: Tensor
@@ -156,18 +162,19 @@ def _sums(
     features, every = few.shape[3], length // few.shape[2] if few.shape[3] else 1
     beside = (features + summed) * (width if turned else height)
     found = torch.empty(work.programs, seeds * (height * width + beside), device=left.device)  # products, then sums
-    if sizes is not None and precision == "bf16x6" and tiles.across > THIN and (not features or sizes.few is not None):
-        precision = "halves"
-    elif not left.is_cuda:
+    in_halves = sizes is not None and precision == "bf16x6" and tiles.across > THIN
+    in_halves = in_halves and (not features or sizes.few is not None)
+    if not left.is_cuda:
         precision = "ieee"  # the interpreter is for tests
     known = [found if size is None else size.contiguous() for size in sizes or (None,) * 3]  # nobody reads what is not
-    launch(
-        thin_products if tiles.across <= THIN else outer_products, (work.programs, count, seeds),
-        left, right, few, *known, found, batch, length, work.blocks, work.places,
-        *_strides(left), *_strides(right), *few.stride(), height, width,
-        features, every, summed, turned, work.by_sample, precision, known[0].shape[1],
-        like=left, num_warps=tiles.warps, num_stages=1, maxnreg=tiles.registers, **tiles.sizes,
-    )  # fmt: skip
+    for how in ("halves", precision) if in_halves else (precision,):
+        launch(
+            thin_products if tiles.across <= THIN else outer_products, (work.programs, count, seeds),
+            left, right, few, *known, found, batch, length, work.blocks, work.places,
+            *_strides(left), *_strides(right), *few.stride(), height, width,
+            features, every, summed, turned, work.by_sample, how, in_halves, known[0].shape[1],
+            like=left, num_warps=tiles.warps, num_stages=1, maxnreg=tiles.registers, **tiles.sizes,
+        )  # fmt: skip
     products, sums = added_up(found).split([seeds * height * width, seeds * beside])
     product = products.view(seeds, *((width, height) if turned else (height, width)))
     sums = sums.view(seeds, features + summed, product.shape[1])
@@ -227,11 +234,13 @@ def outer_products(
     left, right, few, size_left, size_right, size_few, found, batch, length, own_blocks, own_places,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row,
     few_seed, few_sample, few_row, few_feature, height, width, FEATURES: tl.constexpr, EVERY: tl.constexpr,
-    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr, parts,
+    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr, SHARED: tl.constexpr,
+    parts,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, if the
-    sides are not TURNED; without them, threads add up what they read.
+    sides are not TURNED; without them, threads add up what they read. Work that is SHARED is done in halves where sizes
+    are finite, and by the same kernel in another precision where they are not.
     """
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     columns = tl.cdiv(width, ACROSS)
@@ -250,12 +259,18 @@ def outer_products(
     feature = tl.arange(0, 16)[None, :]
     few += seed * few_seed + feature * few_feature
     fews = few_sample, few_row, feature
+    begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
+    if SHARED:
+        most_a, most_b = size_of(size_left, seed, parts), size_of(size_right, seed, parts)
+        mine = tl.maximum(most_a, most_b) < float("inf")
+        if precision != "halves":
+            mine = ~mine
+        until = tl.where(mine, until, begin)
+        height, width = tl.where(mine, height, 0), tl.where(mine, width, 0)  # what is not mine is not written
     if precision == "halves":
-        scale_a = power(size_of(size_left, seed, parts), 14)
-        scale_b = power(size_of(size_right, seed, parts), 14)
+        scale_a, scale_b = power(most_a, 14), power(most_b, 14)
         if FEATURES:
             scale_x = power(tl.maximum(size_of(size_few, seed, parts), 1.0), 14)
-    begin, until, first, end = share_of(number, batch, length, own_blocks, own_places, BY_SAMPLE, DEPTH)
     for block in range(begin, until):
         rows = batch - block * DEPTH if BY_SAMPLE else length
         a = read(left, lefts, row, rows, block, first, BY_SAMPLE, DEPTH)
@@ -295,9 +310,9 @@ def outer_products(
                 b = read(right, rights, row, rows, block, after, BY_SAMPLE, DEPTH)
                 x = read_few(few, fews, row, rows, block, after, FEATURES, SUMMED, EVERY, BY_SAMPLE, DEPTH)
     if precision == "halves":
-        total *= undone(scale_a) * undone(scale_b)
+        total = total * undone(scale_a) * undone(scale_b)
         if FEATURES:
-            thin *= undone(scale_a) * undone(scale_x)
+            thin = thin * undone(scale_a) * undone(scale_x)
     found, found_sums = results(found, number, seed, height, width, FEATURES + SUMMED, TURNED)
     if FEATURES:
         if tile % columns == 0:
@@ -317,7 +332,8 @@ def thin_products(
     left, right, few, size_left, size_right, size_few, found, batch, length, own_blocks, own_places,
     left_seed, left_sample, left_row, right_seed, right_sample, right_row,
     few_seed, few_sample, few_row, few_feature, height, width, FEATURES: tl.constexpr, EVERY: tl.constexpr,
-    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr, parts,
+    SUMMED: tl.constexpr, TURNED: tl.constexpr, BY_SAMPLE: tl.constexpr, precision: tl.constexpr, SHARED: tl.constexpr,
+    parts,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The same where a row of `right` has a few numbers: each is multiplied with each, while memory brings the next.
