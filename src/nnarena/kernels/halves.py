@@ -9,7 +9,8 @@ import triton.language as tl
 LARGE = tl.constexpr(2.0**15)  # numbers have halves up to here, and good ones
 SMALL = tl.constexpr(2.0**-13)  # from here on
 LOWEST = tl.constexpr(2.0**-112)  # scales: by it the largest numbers that float32 has are 2¹⁵
-HIGHEST = tl.constexpr(2.0**112)
+HIGHEST = tl.constexpr(2.0**63)
+LIGHTEST = tl.constexpr(2.0**-14)  # those of weights: together with any other it is a number that can be undone
 LIFT = tl.constexpr(2.0**11)  # the second half is so many times what is left
 GUESS = tl.constexpr(2.0**4)  # a scale, where nothing is known
 
@@ -38,19 +39,16 @@ def continued_in_halves(sums, a, b):
 
 
 @triton.jit
-def added_in_halves(sums, grow, back):
-    """The matrix that such a sum is, of numbers that were scaled before: weights by 1 / back, all others by 1 / grow.
-
-    (One number for both could be larger than there are.)
-    """
-    return (sums[0] * back + sums[1] * (back / LIFT)) * grow
+def added_in_halves(sums, grow):
+    """The matrix that such a sum is, of numbers that were scaled before."""
+    return (sums[0] + sums[1] * (1 / LIFT)) * grow
 
 
 @triton.jit
 def power(size, exponent):
     """The power of two that brings numbers of this size to 2^`exponent` or a little more; from LOWEST to HIGHEST."""
     biased = 254 + exponent - ((size.to(tl.int32, bitcast=True) >> 23) & 0xFF)
-    return (tl.minimum(tl.maximum(biased, 127 - 112), 127 + 112) << 23).to(tl.float32, bitcast=True)
+    return (tl.minimum(tl.maximum(biased, 127 - 112), 127 + 63) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
