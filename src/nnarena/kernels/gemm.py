@@ -162,8 +162,8 @@ def _sums(
     features, every = few.shape[3], length // few.shape[2] if few.shape[3] else 1
     beside = (features + summed) * (width if turned else height)
     found = torch.empty(work.programs, seeds * (height * width + beside), device=left.device)  # products, then sums
-    in_halves = sizes is not None and precision == "bf16x6" and tiles.across > THIN
-    in_halves = in_halves and (not features or sizes.few is not None)
+    known_enough = sizes is not None and (not features or sizes.few is not None)
+    in_halves = known_enough and precision == "bf16x6" and tiles.across > THIN
     if not left.is_cuda:
         precision = "ieee"  # the interpreter is for tests
     known = [found if size is None else size.contiguous() for size in sizes or (None,) * 3]  # nobody reads what is not
