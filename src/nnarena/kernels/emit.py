@@ -71,8 +71,8 @@ class Writer:
         self.begin([tile for tile in tiles if tile.steady and tile not in again and tile not in near])
         here = len(self.lines)
         announced = self.plan.announce and kernel.backward
-        rare = self.rows == 1 or self.plan.aside  # whether there are no registers for what is read early
-        late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and rare}
+        crowded = self.rows == 1 or self.plan.aside  # whether there are no registers for what is read early
+        late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and crowded}
         moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late, near)
         self.open_loop(moving)
         self.unsure = {store.source.name for store in kernel.stores}
