@@ -243,13 +243,12 @@ __attribute__((noinline)) void own_product(float *out, const float *a, const flo
             }
 }
 
-// out[p, q] += Σ over samples of a[p] · b[q]; `out` has no lanes, and q side by side.
+// out[p, q] += Σ over samples of a[p] · b[q]; `out` has no lanes, and q side by side. What is there already comes last:
+// a sum over all steps is large, and small numbers that are added to it one by one lose their last digits.
 template <int P, int Q, int OP, int AP, int BQ, int ROWS, int COLUMNS>
 INLINE void part_of_outer(float *out, const float *a, const float *turned) {
     constexpr int WIDE = COLUMNS / WIDTH;
-    V sum[ROWS][WIDE];
-    for (int p = 0; p < ROWS; p++)
-        for (int q = 0; q < WIDE; q++) sum[p][q] = loose(out + p * OP + q * WIDTH);
+    V sum[ROWS][WIDE] = {};
     for (long lane = 0; lane < LANES; lane++) {
         V right[WIDE];
         for (int q = 0; q < WIDE; q++) right[q] = load(turned + lane * COLUMNS + q * WIDTH);
@@ -260,7 +259,7 @@ INLINE void part_of_outer(float *out, const float *a, const float *turned) {
         }
     }
     for (int p = 0; p < ROWS; p++)
-        for (int q = 0; q < WIDE; q++) put(out + p * OP + q * WIDTH, sum[p][q]);
+        for (int q = 0; q < WIDE; q++) put(out + p * OP + q * WIDTH, loose(out + p * OP + q * WIDTH) + sum[p][q]);
 }
 
 template <int P, int Q, int OP, int AP, int BQ, int COLUMNS>
