@@ -202,7 +202,7 @@ class AttentionSplit(Recurrent):
             projected = (*projected, self._read(hidden, x))
             constants = constants._replace(given=(*constants.given, "hidden"))
         outputs, last = self.drive(self.step, constants, projected, start)
-        output = self.finish(constants, outputs)
+        output = self.finish(constants, x, outputs)
         output = output if self.batch_first else output.transpose(0, 1)
         if not return_hidden:
             return output, last
@@ -284,7 +284,7 @@ class AttentionSplit(Recurrent):
         shown = show * F.gelu(_norm(kept, constants.norm))
         return (F.selu(shown), kept), shown
 
-    def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
+    def finish(self, constants: Constants, x: Tensor, outputs: Tensor) -> Tensor:
         if self.variant == "released":
             outputs = self._normed("cell", outputs, gelu=True)
         return F.gelu(self.output(outputs.flatten(2)))

@@ -178,7 +178,7 @@ class DNC(Recurrent):
         new = State(h, c, memory, usage, links, precedence, write, read, vectors)
         return new, torch.cat([shown, vectors.flatten(1)], 1)
 
-    def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
+    def finish(self, constants: Constants, x: Tensor, outputs: Tensor) -> Tensor:
         return linear(outputs, *constants.head).clamp(-constants.clip, constants.clip)
 
     def extra_repr(self) -> str:

@@ -180,7 +180,7 @@ class LTC(Recurrent):
         state = state + (gain - loss * state) / (constants.capacitance + loss)
         return state, state
 
-    def finish(self, constants: Constants, outputs: Tensor) -> Tensor:
+    def finish(self, constants: Constants, x: Tensor, outputs: Tensor) -> Tensor:
         weight, bias = constants.output_map
         return outputs[..., : len(weight)] * weight + bias
 

@@ -28,7 +28,7 @@ class Recurrent(nn.Module):
                                                be left to the loop where that is faster
         step(constants, u_t, state)            what recurs: (state, output) of one step; no side effects, no
                                                control flow that looks at numbers
-        finish(constants, outputs)             what nothing recurs on: once for the outputs of all steps
+        finish(constants, x_BTF, outputs)      what nothing recurs on: once for the outputs of all steps
 
     and `initial_state`. A cell that solves an equation in several equal steps between two inputs makes `step` one of
     them, and says how many there are in `repeats`: the output of the last counts. Where torch has a kernel for the
@@ -68,7 +68,7 @@ class Recurrent(nn.Module):
     def step(constants: Any, u: Any, state: Any) -> tuple[Any, Tensor]:
         raise NotImplementedError
 
-    def finish(self, constants: Any, outputs: Tensor) -> Tensor:
+    def finish(self, constants: Any, x: Tensor, outputs: Tensor) -> Tensor:
         return outputs
 
     def native(self, x: Tensor, state: Any) -> tuple[Tensor, State] | None:
@@ -118,7 +118,7 @@ class Recurrent(nn.Module):
         constants = self.constants()
         projected = self.project(constants, x, timespans)
         outputs, state = self.drive(self.step, constants, projected, state, last)
-        return self.finish(constants, outputs), state
+        return self.finish(constants, x[:, -1:] if last else x, outputs), state
 
     def drive(
         self, step: Any, constants: Any, projected: Any, state: Any, last: bool = False, apart: bool = True
