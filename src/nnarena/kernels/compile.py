@@ -17,6 +17,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -26,11 +27,29 @@ from nnarena.kernels.compiled import Compiled, Gemm, Part, Place, Text, Total
 from nnarena.kernels.emit import emit
 from nnarena.kernels.emit_cpp import emit_cpp
 from nnarena.kernels.emit_halves import emit_in_halves
-from nnarena.kernels.graph import name_of, shape_of, unreached, unshaped
+from nnarena.kernels.graph import (
+    columns,
+    enumerate_parts,
+    name_of,
+    own_shape,
+    shape_of,
+    summands,
+    unreached,
+    unshaped,
+)
 from nnarena.kernels.index import Affine, Axis, Factor, Index, Straddle, axes_of
 from nnarena.kernels.kernel import Held, Kernel, Size, Store, Sum, arguments, multiplied, needed_tiles
 from nnarena.kernels.linear import THIN
-from nnarena.kernels.partition import Outer, addends, compared, factors, over_rows, read_in_other_parts, worth_saving
+from nnarena.kernels.partition import (
+    Outer,
+    addends,
+    compared,
+    factors,
+    kept_anyway,
+    over_rows,
+    read_in_other_parts,
+    worth_saving,
+)
 from nnarena.kernels.plan import NARROW, Plan, warps_for
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
 from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Tile, Value
@@ -62,9 +81,11 @@ class Builder:
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
         self.compared = compared(traced)
         self.savable = {node: [node] for node in self.compared} | worth_saving(self.on_the_way, plan)
+        self.kept_anyway = kept_anyway(traced, self.on_the_way) if plan.matrices else {}
         vectors = [node for node in traced.graph.nodes if node in self.compared and len(shape_of(node)) == 2]
         self.apart = [*read_in_other_parts(traced), *vectors] if plan.aside else []
-        same = [part for part, node in enumerate(traced.new_state) if node is traced.output and not plan.lanes]
+        states = [*enumerate(traced.state), *enumerate(traced.new_state)]
+        same = [part for part, node in states if node is traced.output and not plan.lanes]
         self.output = f"hist{same[0]}" if same else "output"
         self.shapes = {f"c{i}": shape for i, (shape, _) in enumerate(signature.constants)}
         self.shapes |= {f"u{i}": shape for i, shape in enumerate(signature.inputs)}
@@ -82,6 +103,7 @@ class Builder:
             *texts,
             shapes=self.shapes,
             output=self.output,
+            output_shift=int(self.output != "output" and self.traced.output in self.traced.new_state),
             repeats=self.signature.repeats,
             gemms=self.gemms,
             totals=self.totals,
@@ -122,6 +144,12 @@ class Builder:
         """Memory that every sample has at every step."""
         self.shapes[name] = shape
         return Source(name, shape, rows=True, time=True, **more)
+
+    def _room(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of memory for a matrix: its rows begin at even places, so that two numbers are read at a time."""
+        *rows, width = shape or (1,)
+        even = self.plan.matrices and rows and width > 1
+        return (*rows, width + width % 2) if even else shape
 
     def _of_samples(self, name: str, part: int) -> Source:
         """Memory that every sample has once, for a part of the state."""
@@ -385,14 +413,16 @@ class Builder:
         if self.plan.halves and self.on_the_way.issuperset(nodes):
             return self._written_early(nodes)
         name, shape = f"{side}{sum(known.startswith(side) for known in self.shapes)}", own_shape(nodes[0])
-        place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         if len(nodes) == 1:
-            memory = self._of_steps(name, shape)
+            memory = self._of_steps(name, self._room(shape))
             kernel.stores += self._stores(reader, kernel, nodes[0], memory)
             for start, part in enumerate_parts(nodes[0])[1:]:
                 self.written.setdefault(unshaped(part), Place(name, start))
-            self.written[unshaped(nodes[0])] = place
+            for start, part in columns(nodes[0]):
+                self.written.setdefault(unshaped(part), _rows_of(memory, part, start))
+            self.written[unshaped(nodes[0])] = place = _rows_of(memory, nodes[0])
             return place
+        place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         memory = self._of_steps(name, (len(nodes), *shape))
         self.rows[tuple(nodes)] = place
         for number, node in enumerate(nodes):
@@ -401,9 +431,8 @@ class Builder:
 
     def _saved_for_later(self, node: Node) -> Place:
         """A factor that the way forward computes in any case, and writes."""
-        name, shape = self._name_for_saved(), own_shape(node)
-        self.saved[node] = self._of_steps(name, shape)
-        self.written[unshaped(node)] = place = Place(name, rows=math.prod(shape[:-1]))
+        self.saved[node] = memory = self._of_steps(self._name_for_saved(), self._room(own_shape(node)))
+        self.written[unshaped(node)] = place = _rows_of(memory, node)
         return place
 
     def _written_early(self, nodes: list[Node]) -> Place:
@@ -438,7 +467,7 @@ class Builder:
         for savable in self.savable if self.plan.matrices else ():
             memory = reader.leaves.get(savable) if same is unshaped(savable) else None
             if isinstance(memory, Source):
-                return Place(memory.name, memory.start, rows)
+                return _rows_of(memory, savable, memory.start)
         return self.written.get(same)
 
 
@@ -450,15 +479,22 @@ class Saving(dict[Node, Source | Carry]):
         self.builder = builder
 
     def get(self, node: Node, default: Any = None) -> Any:
-        if node in self.builder.savable and node not in self:
-            self.builder.saved[node] = self[node] = self._memory(node)
+        builder = self.builder
+        if node not in self and node in builder.savable:
+            builder.saved[node] = self[node] = self._memory(node)
+        elif node not in self and node in builder.kept_anyway:
+            whole, column = builder.kept_anyway[node]
+            if whole not in builder.saved:
+                builder._saved_for_later(whole)
+            memory = builder.saved[whole]
+            self[node] = replace(memory, start=column, width=memory.numbers)
         return super().get(node, default)
 
     def _memory(self, node: Node) -> Source:
         """Memory of its own, or the place that it has beside others."""
         builder, beside = self.builder, self.builder.savable[node]
         if len(beside) == 1:
-            return builder._of_steps(builder._name_for_saved(), own_shape(node))
+            return builder._of_steps(builder._name_for_saved(), builder._room(own_shape(node)))
         known = [builder.saved[other].name for other in beside if other in builder.saved]
         sizes = [math.prod(own_shape(other)) for other in beside]
         place = {"start": sum(sizes[: beside.index(node)]), "width": sum(sizes)}
@@ -503,29 +539,11 @@ def _is_one_of(tiles: set[Tile], reader: Reader, node: Node) -> bool:
     return bool(parts) and all(_is_one_of(tiles, reader, part) for part in parts)
 
 
-def own_shape(node: Node) -> tuple[int, ...]:
-    """The shape of one sample. One that is itself several rows has no dimension of one in front."""
-    shape = shape_of(node)
-    return shape[1:] if shape[0] == 1 else shape
-
-
-def enumerate_parts(node: Node | None) -> list[tuple[int, Node]]:
-    """A node, and what it is put together of, with the numbers of a sample that come before."""
-    if node is None:
-        return []
-    parts, start = [(0, node)], 0
-    if name_of(node) == "cat" and len(shape_of(node)) == 2:
-        for part in node.args[0]:  # type: ignore[union-attr]
-            parts.append((start, part))  # type: ignore[arg-type]
-            start += shape_of(part)[-1]
-    return parts
-
-
-def summands(node: Node) -> list[Node]:
-    """What a node is the sum of, number for number."""
-    if name_of(node) == "add" and all(isinstance(arg, Node) and shape_of(arg) == shape_of(node) for arg in node.args):
-        return [term for arg in node.args for term in summands(arg)]  # type: ignore[arg-type]
-    return [node]
+def _rows_of(memory: Source, node: Node, start: int = 0) -> Place:
+    """Where the rows of a node lie, from some number or column of a memory on."""
+    *rows, width = own_shape(node)
+    between = memory.shape[-1] if rows else width
+    return Place(memory.name, start, math.prod(rows), pitch=0 if between == width else between)
 
 
 def _pads(bounds: tuple[int, ...], plan: Plan) -> tuple[int, ...]:

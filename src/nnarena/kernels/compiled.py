@@ -9,11 +9,15 @@ from nnarena.kernels.plan import Plan
 
 @dataclass(frozen=True)
 class Place:
-    """Where a factor lies: the memory, how many numbers of each step come before it, and how many rows it has."""
+    """Where a factor lies: the memory, how many numbers of each step come before it, and how many rows it has.
+
+    `pitch` is from one row to the next; 0 if they lie side by side.
+    """
 
     name: str
     start: int = 0
     rows: int = 1
+    pitch: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Compiled:
     inference: Text
     backward: Text
     shapes: dict[str, tuple[int, ...]]
-    output: str  # where the output lies: in memory of its own, or in the history of a part of the state
+    output: str  # where the output lies: in memory of its own, or in the history of a part of the state,
+    output_shift: int  # as that is before each step or, one later, after it
     repeats: int  # steps that are taken with one input
     gemms: list[Gemm]
     totals: list[Total]

@@ -19,8 +19,8 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import added, agreed, begun, continued, expect, fetch, kept, put, spread
-from nnarena.kernels.maths import exp, inverse, sigmoid, tanh
+from nnarena.kernels.maths import added, agreed, begun, continued, exp, expect, fetch, fetch_singly, inverse, kept
+from nnarena.kernels.maths import put, put_singly, sigmoid, spread, tanh
 
 '''
 
@@ -45,6 +45,7 @@ class Writer:
         self.written: set[int] = set()  # stores
         self.spread: set[tuple[int, ...]] = set()  # sizes of tiles that are read or written in twos
         self.kept: set[Tile] = set()  # weights that stay in registers
+        self.again: set[Tile] = set()  # constants that are read at every step
         self.picked: set[Tile] = set()  # what was read of what was laid aside
         self.unsure: set[str] = set()  # memory that not all threads may have written yet
         self.multiplied: list[list[int]] = []  # sizes of what the matrix units make
@@ -58,7 +59,7 @@ class Writer:
         tiles = together([tile for tile in self.program.tiles if tile in needed])
         if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
-        again = read_again(tiles) if self.plan.again else set()
+        self.again = again = read_again(tiles) if self.plan.again else set()
         vectors = self.rows > 1 and not self.plan.matrices  # of 64 rows and more, weights are multiplied where they lie
         near = read_near(tiles, self.threads // WARP) if vectors else set()
         if vectors and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
@@ -66,7 +67,8 @@ class Writer:
         self.multiplied = [[axis.pad for axis in tile.axes] for tile in tiles if tile.op == "dot"]
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
-        signature = ", ".join([*names, "T", "B", "E", "precision: tl.constexpr", "direct: tl.constexpr"])
+        known = [f"{name}: tl.constexpr" for name in ("precision", "direct", *["whole"] * self.plan.knows_whole)]
+        signature = ", ".join([*names, "T", "B", "E", *known])
         self.lines += ['@triton.jit(do_not_specialize=["T", "B", "E"])', f"def {kernel.name}({signature}):"]
         self.begin([tile for tile in tiles if tile.steady and tile not in again and tile not in near])
         here = len(self.lines)
@@ -110,7 +112,7 @@ class Writer:
         self.line("seed = tl.program_id(1).to(tl.int64)")
         if self.rows > 1:
             self.line(f"wanted = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})")
-            self.line("live = wanted < B")
+            self.line("live = (wanted < B) | whole" if self.plan.knows_whole else "live = wanted < B")
             self.line("row = seed * B + tl.minimum(wanted, B - 1)")
         else:
             self.line("row = seed * B + tl.program_id(0)")
@@ -369,9 +371,21 @@ class Writer:
         elif tile.op != "pick" and (like := self.like(source, index, tile.axes, time)):
             there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
             text = f"fetch({pointer}, {there}, {like}, direct)"
+        elif self.singly(source, tile.axes) and (source.time or tile in self.again):
+            there = " & ".join(inside) or f"tl.full({self.shape(tile.axes)}, 1, tl.int1)"
+            text = f"fetch_singly({pointer}, {there}, {time}, direct)"
         else:
             text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
         return f"{text} != 0" if source.kind == "bool" else text
+
+    def singly(self, source: Source, axes: Sequence[Axis]) -> bool:
+        """Whether threads read and write single numbers, as they have or want them, where samples are matrices: all of
+        one sample, of a block of them the vectors, and constants that are added to all."""
+        if not self.plan.matrices or source.kind != "float":
+            return False
+        if not source.rows:
+            return len(axes) == 2
+        return source.time and (len(axes) > 0 if self.rows == 1 else len(axes) == 2)
 
     def like(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> str | None:
         """What a block of samples carries in the shape of a tile that is read or written in twos; None if it is not."""
@@ -405,6 +419,10 @@ class Writer:
             inside.append(self.alive(with_rows))
         if like := self.like(source, index, with_rows, time):
             self.line(f"put({pointer}, {text}, {' & '.join(inside)}, {like}, direct)")
+            return
+        if self.singly(source, with_rows):
+            there = " & ".join(inside) or f"tl.full({self.shape(with_rows)}, 1, tl.int1)"
+            self.line(f"put_singly({pointer}, {text}, {there}, direct)")
             return
         mask = f", mask={' & '.join(inside)}" if inside else ""
         self.line(f"tl.store({pointer}, {text}{mask})")

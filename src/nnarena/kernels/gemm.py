@@ -38,6 +38,7 @@ from nnarena.kernels.parts import added_up
 from nnarena.kernels.tiles import power_of_two
 
 PROCESSORS = 132  # of an H100
+MOST_FEW = 16  # numbers beside a factor, with the one that gives its sum: as many as the matrix units have columns
 TALL = 64  # so many numbers in a row, from which on a THIN factor of theirs is multiplied number by number
 
 
@@ -238,8 +239,8 @@ def outer_products(
     parts,
     DOWN: tl.constexpr, ACROSS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """FEATURES are fifteen at most. With a one beside them, which gives the sum, they are one more right side, if the
-    sides are not TURNED; without them, threads add up what they read. Work that is SHARED is done in halves where sizes
+    """FEATURES, with a one beside them which gives the sum, are sixteen at most: one more right side, if the sides are
+    not TURNED; without them, threads add up what they read. Work that is SHARED is done in halves where sizes
     are finite, and by the same kernel in another precision where they are not.
     """
     number, tile, seed = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)

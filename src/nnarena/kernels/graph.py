@@ -59,3 +59,38 @@ def leading_to(nodes: Iterable[Node], stop: Container[Node] = ()) -> set[Node]:
             found.add(node)
             todo.extend([] if node in stop else node.all_input_nodes)
     return found
+
+
+def own_shape(node: Node) -> tuple[int, ...]:
+    """The shape of one sample. One that is itself several rows has no dimension of one in front."""
+    shape = shape_of(node)
+    return shape[1:] if shape[0] == 1 else shape
+
+
+def enumerate_parts(node: Node | None) -> list[tuple[int, Node]]:
+    """A node, and what it is put together of, with the numbers of a sample that come before."""
+    if node is None:
+        return []
+    parts, start = [(0, node)], 0
+    if name_of(node) == "cat" and len(shape_of(node)) == 2:
+        for part in node.args[0]:  # type: ignore[union-attr]
+            parts.append((start, part))  # type: ignore[arg-type]
+            start += shape_of(part)[-1]
+    return parts
+
+
+def columns(node: Node) -> list[tuple[int, Node]]:
+    """What a matrix is put together of, side by side, each with the number of its first column."""
+    whole, found, start = unshaped(node), [], 0
+    if name_of(whole) == "cat" and len(shape_of(whole)) == 3 and whole.args[1:] in ((2,), (-1,)):
+        for part in whole.args[0]:  # type: ignore[union-attr]
+            found.append((start, part))
+            start += shape_of(part)[-1]
+    return found
+
+
+def summands(node: Node) -> list[Node]:
+    """What a node is the sum of, number for number."""
+    if name_of(node) == "add" and all(isinstance(arg, Node) and shape_of(arg) == shape_of(node) for arg in node.args):
+        return [term for arg in node.args for term in summands(arg)]  # type: ignore[arg-type]
+    return [node]

@@ -192,6 +192,28 @@ def fetch(pointer, mask, like, direct: tl.constexpr):
 
 
 @triton.jit
+def fetch_singly(pointer, mask, t, direct: tl.constexpr):
+    """The same of single numbers that many threads want: each reads its own, and none has to hand them on. What is the
+    same at all times seems to depend on `t`: read before the loop, it would have to be kept all the time."""
+    if direct:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .pred there;
+            setp.ne.b32 there, $2, 0;
+            mov.f32 $0, 0f00000000;
+            @there ld.global.f32 $0, [$1];
+            }""",
+            "=f,l,r,r",
+            [pointer.to(tl.int64, bitcast=True), mask.to(tl.int32), t],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return tl.load(pointer, mask=mask, other=0.0)
+
+
+@triton.jit
 def put(pointer, value, mask, like, direct: tl.constexpr):
     """Write a tile, every thread what it has, two neighbours at a time."""
     if direct:
@@ -209,6 +231,27 @@ def put(pointer, value, mask, like, direct: tl.constexpr):
             dtype=tl.int32,
             is_pure=False,
             pack=2,
+        )
+    else:
+        tl.store(pointer, value, mask=mask)
+
+
+@triton.jit
+def put_singly(pointer, value, mask, direct: tl.constexpr):
+    """The same of single numbers. Several threads may have one: each writes it, which is faster than to agree."""
+    if direct:
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred there;
+            setp.ne.b32 there, $3, 0;
+            @there st.global.f32 [$1], $2;
+            mov.b32 $0, 0;
+            }""",
+            "=r,l,f,r",
+            [pointer.to(tl.int64, bitcast=True), value, mask.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
         )
     else:
         tl.store(pointer, value, mask=mask)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from nnarena.kernels.graph import leading_to, multiplies, name_of, shape_of, unreached
+from nnarena.kernels.graph import columns, leading_to, multiplies, name_of, shape_of, unreached, unshaped
 from nnarena.kernels.index import Affine, Axis, Index
 from nnarena.kernels.plan import Plan
 from nnarena.kernels.rewrite import Reader
@@ -41,19 +41,43 @@ def worth_saving(forward: set[Node], plan: Plan) -> dict[Node, list[Node]]:
             continue
         if shape_of(node.args[-2])[-1] < plan.save or (shape_of(node)[0] != 1 and not plan.matrices):
             continue
-        together = _activated(node, forward) if plan.lanes or plan.halves else _apart(node, forward)
+        together = _activated(node, forward) if plan.lanes or plan.halves else _apart(node, forward, plan)
         together = [part for part in together if part not in found]  # two products may end in one sum
         found |= dict.fromkeys(together, together)
+    if plan.matrices:
+        found |= {node: [node] for node in forward if node not in found and _has_one_a_row(node)}
     if plan.aside and plan.rows == 1:  # all threads of a sample wait for each other to know a sum
         found |= {node: [node] for node in forward if name_of(node) in REDUCTIONS and node not in found}
     return found
 
 
-def _apart(node: Node, forward: set[Node]) -> list[Node]:
-    """A product, or its parts, with what is added to them."""
+def _has_one_a_row(node: Node) -> bool:
+    """Whether a node is computed and has a single number for every row of a sample."""
+    if node.op != "call_function" or name_of(node) in VIEWS:
+        return False
+    return len(shape_of(node)) == 3 and shape_of(node)[1] > 1 and shape_of(node)[2] == 1
+
+
+def kept_anyway(traced: Traced, forward: set[Node]) -> dict[Node, tuple[Node, int]]:
+    """What the way forward keeps because gradients of weights are products with it, or with it beside others: each with
+    the whole that is kept, and the number of its first column there."""
+    found: dict[Node, tuple[Node, int]] = {}
+    for gradient in traced.grad_constants:
+        for outer in factors(gradient) if gradient else []:
+            for whole in (side for side in (outer.left, outer.right) if side in forward):
+                for start, part in [(0, whole), *columns(whole)]:
+                    found.setdefault(unshaped(part), (whole, start))
+    return found
+
+
+def _apart(node: Node, forward: set[Node], plan: Plan) -> list[Node]:
+    """A product, or its parts, with what is added to them; of matrices, the parts that it has then."""
     parts = _parts(node)
     sums = [_with(ADDED, part, forward) for part in parts]
-    return [_with(ADDED, node, forward)] if sums == parts else [*dict.fromkeys(sums)]
+    if sums != parts:
+        return [*dict.fromkeys(sums)]
+    whole = _with(ADDED, node, forward)
+    return (plan.matrices and _parts(whole)) or [whole]
 
 
 def _activated(node: Node, forward: set[Node]) -> list[Node]:

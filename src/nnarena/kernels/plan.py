@@ -34,7 +34,6 @@ TINY = 512  # whose products are too small for the matrix units: a warp has a bl
 SINGLE = 132  # sequences, each of which can have a processor of an H100 or H200 for itself
 ROUND = 8 * SINGLE  # sequences, each of which can have a warp there
 MANY = 300  # from which on a block of them in a program pays if the weights are HEAVY
-PLENTY = 1_024  # from which on it pays to have twice as many of those in a block that are matrices
 VERY_MANY = 4_096  # from which on it pays for every cell that multiplies by weights, or is smaller than a warp
 WIDE = 128  # numbers of a state, from which on the threads of a warp have enough of them to sum on their own
 FILLED = 32  # numbers of a state that fill a warp
@@ -60,7 +59,7 @@ class Plan:
                else most pieces are wider, and several warps compute the last: more of them wait less
     announce   whether a program says a step ahead what it will read: where there are no more blocks than processors, no
                other works while one waits for memory; and a sample's way back that reads more than its threads can
-               hold would only put it aside
+               hold would only put it aside. To announce much takes time, too: blocks of matrices do not on the way back
     halves     whether a block multiplies by weights in two parts of float16 each, three products instead of six, with
                scales that keep it as good as bf16x6 (`emit_halves`)
     lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
@@ -93,12 +92,18 @@ class Plan:
     most_back: int = 0  # as forward
     again_back: bool = False  # as forward
     singles_back: int = 0  # as forward
-    announce_back: bool = False  # as forward
+    announce_back: bool | None = None  # as forward
+
+    @property
+    def knows_whole(self) -> bool:
+        """Whether its kernels are told that all blocks are whole: nothing is written on a condition then."""
+        return self.matrices and self.rows > 1
 
     def way_back(self) -> Plan:
         warps, singles = self.warps_back or self.warps, self.singles_back or self.singles
         made = replace(self, warps=warps, singles=singles, most=self.most_back or self.most, alike=False)
-        return replace(made, announce=self.announce or self.announce_back, again=self.again or self.again_back)
+        announce = self.announce if self.announce_back is None else self.announce_back
+        return replace(made, announce=announce, again=self.again or self.again_back)
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -133,11 +138,11 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
     )
     if tokens := rows_of_a_sample(traced):
         tokens = power_of_two(tokens)
-        together = 128 if sequences >= PLENTY else 64 if sequences > SINGLE else 16  # rows that are multiplied at once
+        together = 64 if sequences > SINGLE else 16  # rows that are multiplied at once
         rows = max(1, min(16, together // tokens))
         warps = min(8, max(4, rows * tokens // 16))
-        made = Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True)
-        return replace(made, announce=rows > 1 and sequences <= rows * SINGLE)
+        made = Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True, most_back=64)
+        return replace(made, announce=True, announce_back=sequences <= SINGLE)
     names = {name_of(node) for node in traced.graph.nodes}
     numbers = sum(math.prod(shape) for shape in signature.state)
     if not names & {"mm", "addmm", "bmm"} and numbers >= FILLED:  # nothing that a block of samples would share

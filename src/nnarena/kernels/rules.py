@@ -136,6 +136,8 @@ def reduction(node: Any, index: Index) -> tuple[Any, list[int], Index]:
 @rule("mm", "bmm")
 def product(reader: Reader, node: Any, index: Index) -> Value:
     left, right = node.args
+    if name_of(node) == "bmm" and all(name_of(user) == "transpose" for user in node.users):
+        return turned_product(reader, left, right, index)
     return matrix_product(reader, left, right, index)
 
 
@@ -156,6 +158,16 @@ def matrix_product(reader: Reader, left: Any, right: Any, index: Index) -> Value
         shape_of(left)[-1],
         lambda k: reader.read(left, (*batch, row, k)),
         lambda k: reader.read(right, (*batch, k, column)),
+    )
+
+
+def turned_product(reader: Reader, left: Any, right: Any, index: Index) -> Value:
+    """The same where everybody wants it transposed: Bᵀ Aᵀ, whose rows are columns here."""
+    *batch, row, column = index
+    return reader.contract(
+        shape_of(left)[-1],
+        lambda k: reader.read(right, (*batch, k, column)),
+        lambda k: reader.read(left, (*batch, row, k)),
     )
 
 

@@ -21,6 +21,7 @@ from nnarena.kernels.compile import compile_step
 from nnarena.kernels.compiled import Compiled, Gemm, Part, Text, Total
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.gemm import (
+    MOST_FEW,
     Sizes,
     for_every_row,
     product_and_sum_over_steps,
@@ -93,10 +94,12 @@ def precision_on(device: torch.device) -> str:
 
 
 class Sums(NamedTuple):
-    """What is added up over all samples and steps: a part of memory, or each number of an input times it."""
+    """What is added up over all samples and steps: a part of memory, all rows or each for itself; or each number of an
+    input times it."""
 
     part: Part
     times: int | None = None
+    by_row: bool = False
 
 
 class Kernels:
@@ -107,7 +110,12 @@ class Kernels:
         # what the way forward writes and the way back reads
         self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved", "size")))
         # sums that come with a product which reads the same: gradients of biases, and of weights of a few features
-        self.sums = [Sums(part, each.times) for each in compiled.totals if self._is_whole(each) for part in each.parts]
+        self.sums = [
+            Sums(part, each.times, by_row=not self._is_whole(each))
+            for each in compiled.totals
+            if self._is_whole(each) or self._is_by_row(each)
+            for part in each.parts
+        ]
         self.fits: dict[torch.device, bool] = {}
         self.direct: dict[str, bool] = {}  # source: whether threads read and write what is theirs
 
@@ -130,10 +138,11 @@ class Kernels:
             kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
             arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
             options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1), **OPTIONS}
-            made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, True, **options)
+            whole = [True] * self.plan.knows_whole
+            made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, True, *whole, **options)
             self.direct[text.source] = is_direct(made.asm["ttgir"])
             if not self.direct[text.source]:
-                made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, False, **options)
+                made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, False, *whole, **options)
             yield made.metadata.shared
 
     def forward(self, tensors: Sequence[Tensor], training: bool, last: bool = False) -> dict[str, Tensor]:
@@ -143,8 +152,8 @@ class Kernels:
         return memory
 
     def output(self, memory: dict[str, Tensor], last: bool = False) -> Tensor:
-        place, repeats = self.compiled.output, self.compiled.repeats
-        every = memory[place] if place == "output" else memory[place][:, :, 1:]
+        compiled, repeats = self.compiled, self.compiled.repeats
+        every = memory[compiled.output].narrow(2, compiled.output_shift, self._sizes(memory)[2])
         return every[:, :, -1:].clone() if last else every[:, :, repeats - 1 :: repeats]
 
     def ends(self, memory: dict[str, Tensor]) -> list[Tensor]:
@@ -196,20 +205,24 @@ class Kernels:
     def _product_and_sums(
         self, left: Part, right: Part, wanted: list[Sums], memory: dict[str, Tensor], sums: dict[Sums, Tensor]
     ) -> Tensor:
-        """A product, and sums that are wanted of its left side; with one input, if it is times one."""
-        times = next((each.times for each in wanted if each.times is not None), None)
+        """A product, and sums that are wanted of its left side; with one input or for each row, if one is such."""
+        factor, summed = _factor(memory, left), any(each == Sums(each.part) for each in wanted)
+        few = next((each for each in wanted if each.by_row or each.times is not None), None)
+        if few and few.by_row and factor.shape[3] + summed > MOST_FEW:
+            few = None
         found = products_over_steps(
-            _factor(memory, left),
+            factor,
             _factor(memory, right),
             self.plan.precision,
-            few=None if times is None else memory[f"u{times}"],
-            summed=any(each.times is None for each in wanted),
-            sizes=self._sizes_of(left, right, times, memory),
+            few=None if few is None else _which_row(factor) if few.by_row else memory[f"u{few.times}"],
+            summed=summed,
+            sizes=self._sizes_of(left, right, few.times if few else None, memory),
         )
         for each in wanted:
-            if each.times in (None, times):
+            plain = each == Sums(each.part)
+            if plain or (few and each[1:] == few[1:]):
                 begin = each.part.place.start - left.place.start
-                whole = found.sum if each.times is None else found.thin
+                whole = found.sum if plain else found.thin
                 sums[each] = whole[..., begin : begin + each.part.width]
         return found.product
 
@@ -230,6 +243,8 @@ class Kernels:
                     self._sum_alone(each, memory, sums)
             return torch.cat([sums[each] for each in wanted], -1) if len(wanted) > 1 else sums[wanted[0]]
         (part,), sizes = total.parts, self.compiled.shapes[f"c{total.constant}"]
+        if (known := sums.get(Sums(part, by_row=True))) is not None:
+            return known
         rows = _factor(memory, part).sum((1, 2)).flatten(1)
         return rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes)
 
@@ -250,6 +265,11 @@ class Kernels:
         """Whether a sum has the shape of the constant as it is."""
         shape = self.compiled.shapes[f"c{total.constant}"]
         return total.times is not None or shape == (sum(part.width for part in total.parts),)
+
+    def _is_by_row(self, total: Total) -> bool:
+        """Whether it has a number for each of every row, and rows are so few that they are told from each other."""
+        (part, *others), shape = total.parts, self.compiled.shapes[f"c{total.constant}"]
+        return not others and 1 < part.place.rows <= MOST_FEW and shape == (part.place.rows, part.width)
 
     def _memory(self, tensors: Sequence[Tensor], text: Text) -> dict[str, Tensor]:
         """What a kernel is given."""
@@ -290,9 +310,10 @@ class Kernels:
         kernel = load_kernel(text.source, name)
         grid = (-(-batch // self.plan.rows), seeds)
         like = memory["u0"]
-        how = ("ieee", False)  # the interpreter is for tests, and knows one precision
+        how = ["ieee", False]  # the interpreter is for tests, and knows one precision
         if like.is_cuda:
-            how = (self.plan.precision, self.direct[text.source])
+            how = [self.plan.precision, self.direct[text.source]]
+        how += [batch % self.plan.rows == 0] * self.plan.knows_whole
         every = steps // memory["pull"].shape[2] if "pull" in memory else 1  # the last of so many has a gradient
         with computed_in_place():
             launch(kernel, grid, *arguments, steps, batch, every, *how, like=like, num_warps=text.warps, num_stages=1)
@@ -318,6 +339,12 @@ def _has_pairs(layout: str) -> bool:
     return bool(re.match(r"nvidia_mma|linear<\{register = \[\[(0, )*1\]", layout))
 
 
+def _which_row(factor: Tensor) -> Tensor:
+    """(S, B, T · rows, rows): a one for each row of (S, B, T, rows, width) at its place."""
+    seeds, batch, steps, rows, _ = factor.shape
+    return torch.eye(rows, device=factor.device).repeat(steps, 1).expand(seeds, batch, -1, -1)
+
+
 def _whole(tensor: Tensor) -> Tensor:
     """In one piece of memory that begins where several numbers can be read at once; a part of another may not."""
     tensor = tensor.contiguous()
@@ -339,6 +366,8 @@ def _factor(memory: dict[str, Tensor], part: Part) -> Tensor:
     """(S, B, T, rows, width); of a history, the states before each step."""
     whole, place = memory[part.place.name], part.place
     numbers = (whole[:, :, :-1] if place.name.startswith("hist") else whole).flatten(3)
+    if place.pitch:
+        return numbers.unflatten(3, (place.rows, place.pitch))[..., place.start : place.start + part.width]
     return numbers[..., place.start : place.start + place.rows * part.width].unflatten(3, (place.rows, part.width))
 
 
