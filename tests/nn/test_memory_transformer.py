@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nnarena.nn.memory_transformer import MemoryAugmentedTransformer
+from nnarena.nn.transformer import sinusoids
 
 B, T, F, OUT = 3, 5, 2, 3
 SIZES = {"rows": 3, "columns": 2, "d_model": 4, "nhead": 2, "dim_feedforward": 5}
@@ -105,19 +106,17 @@ def test_it_equals_the_slow_one_forward_final_state_and_every_gradient(fresh):
 
 
 def test_its_block_is_the_attention_of_the_transformer():
-    """The cell works its attention out of one product; the module it keeps the weights in says the same."""
+    """The cell makes attention of numbers and places; the module it keeps the weights in says the same of tokens."""
     layer = make()
-    constants, state = layer.constants(), some_memory(layer)
-    z = torch.cat(
-        [
-            layer.project(constants, inputs(1), None)[0],
-            torch.nn.functional.linear(state, constants.memory_weight) + constants.memory_places,
-        ],
-        1,
-    )
+    state, x = some_memory(layer), inputs(1)
+    places = sinusoids(torch.arange(1 + layer.rows, dtype=torch.float64), layer.d_model)
+    z = torch.cat([layer.embed(x), layer.embed_memory(state)], 1) + places
     z = layer.norm(z + layer.attention(z, z))
     z = layer.norm(z + layer.feedforward(z))
-    close(layer(inputs(1), state)[0][:, 0], layer.head(z[:, 0]))
+    gate, data = layer.write(z[:, 1:]).tensor_split([1], -1)
+    output, last = layer(x, state)
+    close(output[:, 0], layer.head(z[:, 0]))
+    close(last, (-gate).sigmoid() * state + gate.sigmoid() * data)
 
 
 def test_the_memory_starts_small_and_all_rows_alike():
