@@ -174,6 +174,10 @@ STEPS_OF_OTHERS = {
     "powers and roots": lambda c, u, h: ((h.square() + (u @ c[0]).abs() + 1).sqrt() @ c[1],) * 2,
     "clamp and where": lambda c, u, h: (torch.where(h > 0, (h @ c[1]).clamp(-0.5, 0.5), (u @ c[0]).relu()),) * 2,
     "logsumexp": lambda c, u, h: (h @ c[1] - torch.logsumexp(u @ c[0], -1, keepdim=True),) * 2,
+    "views of views": lambda c, u, h: (
+        (torch.cat([(h @ c[1]).split([2, 4], 1)[1].split([3, 1], 1)[0]] * 2, 1) + u @ c[0],) * 2
+    ),
+    "what it was given": lambda c, u, h: ((h @ c[1] + u @ c[0]).tanh(), h),
     "the largest": lambda c, u, h: (h @ c[1] / (1 + (u @ c[0]).amax(-1, keepdim=True).abs()),) * 2,
 }
 

@@ -91,7 +91,7 @@ class Job(NamedTuple):
 
 def numbers_of_sequences(cell: str) -> tuple[int, ...]:
     """Those for which a cell's kernels are others, the longest to compile first."""
-    if cell in ("memory_augmented_transformer", "dnc"):
+    if cell == "dnc":
         return MANY, SOME, FEW
     if cell.endswith("projecting"):
         return (MANY,)
@@ -135,7 +135,8 @@ def measure(job: Job) -> dict[str, Any]:
     text = getattr(kernels.compiled, job.kernel)
     function = runtime.load_kernel(text.source, "backward" if job.kernel == "backward" else "forward")
     names = function.arg_names
-    how = {"precision": kernels.plan.precision, "direct": True}
+    how = {"precision": kernels.plan.precision, "direct": True, "whole": True}
+    how = {name: value for name, value in how.items() if name in names}
     types = {name: "constexpr" if name in how else _type(name, loop) for name in names}
     pointers = [place for place, name in enumerate(names) if types[name].startswith("*")]
     source = ASTSource(
@@ -206,7 +207,8 @@ def others() -> dict[str, dict[str, int]]:
     plain |= {"FEATURES": 0, "EVERY": 1, "few_feature": 1}
     column = {"right_row": 1, "width": 1, **gemm.tiling(138, 1).sizes}  # Triton has ones written into a kernel's text
     sums, turned = {"SUMMED": True}, {"SUMMED": True, "TURNED": True}
-    two, four, in_halves = {"FEATURES": 2}, {"FEATURES": 4}, {"precision": "halves", "SHARED": True}
+    two, four, most = {"FEATURES": 2}, {"FEATURES": 4}, {"FEATURES": gemm.MOST_FEW}
+    in_halves = {"precision": "halves", "SHARED": True}
     rows = {"GELU": True, "W": 12, "PAD": 16, "ROWS": norm.NUMBERS // 16}
     adam = dict.fromkeys(
         ("ADAM", "EPS_INSIDE", "NESTEROV", "AMSGRAD", "MAXIMIZE", "BY_GRADIENT", "LR_IS_TENSOR"), False
@@ -243,6 +245,7 @@ def others() -> dict[str, dict[str, int]]:
                         (", features and sums", {**sums, **two}),
                         (", four and sums", {**sums, **four}),
                         (", features and sums, by steps", {**sums, **two, "BY_SAMPLE": False, "EVERY": 12}),
+                        (", features of rows", most),
                         (", features and sums, halves", {**sums, **two, **in_halves}),
                     ]
                     if tiles.across > gemm.THIN
