@@ -11,6 +11,7 @@ from nnarena.kernels.schedule import ahead, kept_weights, read_again, read_near,
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
+TILE = 128  # numbers that the matrix units of a warp make at once
 AHEAD = 32  # numbers that a thread loads for the next step: more would crowd out those of this one
 LEAST = 8  # numbers of a sample that are announced: of fewer, what is read at once has those of many steps
 
@@ -250,7 +251,8 @@ class Writer:
     def product(self, tile: Tile, left: str, right: str) -> str:
         """A product of two matrices, added to the one before it, if there is one."""
         factors, before = f"{left}, {right}, precision", tile.args[2:]
-        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors})"
+        alone = self.rows == 1 and padded(tile.axes) * WARP <= TILE * self.threads
+        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors}{', True' * alone})"
         return text if tile.open else f"added({text})"
 
     def matrix(

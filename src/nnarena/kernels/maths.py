@@ -65,18 +65,21 @@ def agreed(x):
 
 
 @triton.jit
-def begun(a, b, precision: tl.constexpr):
+def begun(a, b, precision: tl.constexpr, alone: tl.constexpr = False):
     """A sum of products of matrices, of which this is the first, as `added` will have it.
 
     With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up. The sums
-    of large, middle and small products are kept apart: each is a chain of additions that waits for nobody. With 64
-    rows, four warps multiply at once, and wait for the end of every product: there two make one.
+    of large, middle and small products are kept apart: each is a chain of additions that waits for nobody. Where a warp
+    has nothing beside them, being `alone` with a tile, there is one for each of the six. With 64 rows, four warps
+    multiply at once, and wait for the end of every product: there two make one.
     """
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)
         if len(a.shape) == 2 and a.shape[0] >= 64:
             return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3))),)
+        elif alone:
+            return tl.dot(a1, b1), tl.dot(a1, b2), tl.dot(a2, b1), tl.dot(a2, b2), tl.dot(a1, b3), tl.dot(a3, b1)
         else:
             small = tl.dot(a2, b2)
             small = tl.dot(a1, b3, small)
@@ -94,6 +97,11 @@ def continued(sums, a, b, precision: tl.constexpr):
         b1, b2, b3 = thirds(b)
         if len(sums) == 1:
             return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3), sums[0])),)
+        elif len(sums) == 6:
+            large, middle, other, small, smaller, smallest = sums
+            large, middle, other = tl.dot(a1, b1, large), tl.dot(a1, b2, middle), tl.dot(a2, b1, other)
+            small, smaller, smallest = tl.dot(a2, b2, small), tl.dot(a1, b3, smaller), tl.dot(a3, b1, smallest)
+            return large, middle, other, small, smaller, smallest
         else:
             large, middle, small = sums
             small = tl.dot(a2, b2, small)
@@ -109,6 +117,8 @@ def added(sums):
     """The matrix that a sum of products is."""
     if len(sums) == 1:
         return sums[0]
+    elif len(sums) == 6:
+        return sums[0] + ((sums[1] + sums[2]) + (sums[3] + (sums[4] + sums[5])))
     else:
         return sums[0] + (sums[1] + sums[2])
 
