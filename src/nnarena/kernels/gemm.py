@@ -157,7 +157,7 @@ def _sums(
     seeds, batch, steps, rows, height = left.shape
     width, length = right.shape[-1], steps * rows
     count = -(-height // tiles.down) * -(-width // tiles.across)
-    work = divide(batch, length, tiles.depth, most=PROCESSORS * tiles.together // (count * seeds))
+    work = divide(batch, length, tiles.depth, most=PROCESSORS * tiles.together // (count * seeds), rows=rows)
     if few is None:
         few = left.new_empty(1, 1, 1, 0)  # nothing, which nobody reads
     features, every = few.shape[3], length // few.shape[2] if few.shape[3] else 1
@@ -198,9 +198,13 @@ class Work(NamedTuple):
     programs: int
 
 
-def divide(batch: int, length: int, depth: int, most: int) -> Work:
-    """Work for as many programs as there may be, unless that left them next to nothing to do."""
-    by_sample = _used(batch, depth) >= _used(length, depth)
+def divide(batch: int, length: int, depth: int, most: int, rows: int = 1) -> Work:
+    """Work for as many programs as there may be, unless that left them next to nothing to do.
+
+    Of a sample that has several rows at every step, these lie side by side: memory brings a piece of steps sooner.
+    """
+    of_samples, of_steps = _used(batch, depth), _used(length, depth)
+    by_sample = of_samples > of_steps or (of_samples == of_steps and rows == 1)
     all_blocks, all_places = (-(-batch // depth), length) if by_sample else (batch, -(-length // depth))
     groups, blocks = shares(all_blocks, most)
     parts, places = shares(all_places, min(most // groups, all_places * blocks // 4))
