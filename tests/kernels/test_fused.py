@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 import re
 
@@ -430,6 +431,22 @@ def test_every_row_belongs_to_one_program(batch, length, depth, most):
     blocks, places = (-(-batch // depth), length) if work.by_sample else (batch, -(-length // depth))
     groups, parts = -(-blocks // work.blocks), -(-places // work.places)
     assert groups * parts == work.programs <= max(1, most)
+
+
+def test_rows_of_a_sample_are_read_together():
+    assert divide(128, 100, 32, 16).by_sample and divide(128, 1600, 32, 16).by_sample
+    assert not divide(128, 1600, 32, 16, rows=16).by_sample, "these lie side by side"
+    assert divide(128, 12, 32, 16, rows=4).by_sample, "but a piece of 32 would be empty for the most part"
+
+
+def test_another_plan_is_the_same_loop():
+    loop = compiled_loop(make("lstm"))
+    plan = loop.at(1).plan
+    before = loop.kernels[plan].compiled
+    loop.replan(save=10_000, warps=8)
+    after = loop.at(1).compiled
+    assert after.plan == dataclasses.replace(plan, save=10_000, warps=8) and after.backward.warps == 8
+    assert "saved0" in before.forward.arguments and "saved0" not in after.forward.arguments
 
 
 def test_products_are_as_good_as_float32_unless_torch_is_told_otherwise():

@@ -160,10 +160,15 @@ def gradient_error(model: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
 
     A gradient that is zero but for rounding is held against the thousandth part of the largest of all.
     """
+    return worst_error(gradients(model, task, x, y), model, task, x, y)
+
+
+def worst_error(found: list[Tensor], model: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
+    """The same of gradients that were found in some way."""
     exact = gradients(use(copy.deepcopy(model), "eager").double(), task, x.double(), y.double())
     largest = max(float(grad.abs().max()) for grad in exact)
     worst = 0.0
-    for ours, theirs in zip(gradients(model, task, x, y), exact, strict=True):
+    for ours, theirs in zip(found, exact, strict=True):
         error = float((ours.double() - theirs).abs().max()) / max(float(theirs.abs().max()), 1e-3 * largest)
         worst = max(worst, error if error == error else float("inf"))
     return worst
@@ -176,6 +181,14 @@ def training_step(model: nn.Module, task: Task, x: Tensor, y: Tensor, optimizer:
 
 def population_step(models: list[nn.Module], task: Task, x: Tensor, y: Tensor, optimizer: bool = True) -> Step:
     """A training step of several copies at once, each with its own weights: `torch.vmap` over stacked parameters."""
+    params, losses_of = together(models, task, x, y)
+    return _step(list(params.values()), lambda: losses_of(params).sum(), optimizer)
+
+
+def together(
+    models: list[nn.Module], task: Task, x: Tensor, y: Tensor
+) -> tuple[dict[str, Tensor], Callable[[dict[str, Tensor]], Tensor]]:
+    """The parameters of several copies, one above the other, and the losses that come of such."""
     params, buffers = stack_module_state(models)
     skeleton = copy.deepcopy(models[0]).to("meta")
 
@@ -183,7 +196,7 @@ def population_step(models: list[nn.Module], task: Task, x: Tensor, y: Tensor, o
         return task.loss(functional_call(skeleton, (params, buffers), (x,)), y)
 
     losses_of = torch.vmap(loss_of, randomness="different")
-    return _step(list(params.values()), lambda: losses_of(params, buffers).sum(), optimizer)
+    return params, lambda params: losses_of(params, buffers)
 
 
 def _step(params: list[Any], loss: Callable[[], Tensor], optimizer: bool) -> Step:

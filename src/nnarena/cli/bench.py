@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nnarena.bench import attention as attention_ways
+    from nnarena.bench import kernels as parts
     from nnarena.bench import optimizers as steps
     from nnarena.bench.recurrence import Row
 
+LAST = ("gradient error", "note")  # columns
+WORDS = ("path", "plan", "optimizer", "note")  # columns of words
 PUBLISHED = "published code, TensorFlow on such a machine"
 
 
@@ -80,6 +83,44 @@ def recurrence(
         _echo_json(rows, device, unit="torch.nn.LSTM(2, 64)", threads=threads, rounds=rounds)
     else:
         _print(gpu_table(rows) if device.type == "cuda" else cpu_table(rows))
+
+
+@bench.command()
+@click.option(
+    "models", "-m", "--model", "--models", default="", metavar="NAMES", help="Which; all recurrent ones if not said."
+)
+@click.option("--seeds", default="1,16", show_default=True, metavar="NUMBERS", help="Copies trained at once.")
+@click.option("plans", "--plan", multiple=True, metavar="OPTION=VALUE,…", help="Another plan; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def kernels(models: str, seeds: str, plans: tuple[str, ...], as_json: bool) -> None:
+    """Where the time of a training step goes on a GPU, and what another plan of its kernels is worth.
+
+    Forward, loss and backward on `add` (128 samples, 100 steps): the whole in a CUDA graph, and of it the loop, the
+    loop back, the products that make gradients of weights, and the rest. A plan has the options of
+    nnarena.kernels.plan.Plan. No time without a right gradient.
+
+    \b
+    nnarena bench kernels -m gru --seeds 1,16
+    nnarena bench kernels -m lstm --seeds 1 --plan warps=4 --plan warps=4,save=64
+    """
+    import torch
+
+    from nnarena.bench.kernels import choose, compare, read_changes, read_seeds
+
+    names = choose([name.strip() for name in models.split(",") if name.strip()])
+    counts = read_seeds(seeds)
+    for text in plans:
+        read_changes(text)
+    if not torch.cuda.is_available():
+        raise BadOption("There is no GPU whose kernels could be measured: try nnarena bench recurrence --cpu.")
+    device = torch.device("cuda")
+    tell = _teller()
+    rows = list(compare(names, counts, list(plans), device, tell))
+    tell("")
+    if as_json:
+        _echo_json(rows, device, unit="seconds")
+    else:
+        _print(kernels_table(rows))
 
 
 @bench.command()
@@ -282,7 +323,9 @@ def _table(title: str, columns: list[str]) -> Table:
 
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 or column in ("path", "optimizer", "note") else "right")
+        table.add_column(
+            column, justify="left" if number == 0 or column in ("path", "plan", "optimizer", "note") else "right"
+        )
     return table
 
 
@@ -314,7 +357,7 @@ def gpu_table(rows: list[Row]) -> Table:
     """A line for every path."""
     seeds = next((row.seeds for row in rows if row.seeds), None)
     columns = ["model", "path", "ours", "ms", "fwd + bwd", f"ms a seed, {seeds} at once", "fwd + bwd"]
-    table = _table("A training step on the GPU, in units of torch.nn.LSTM(2, 64)", [*columns, "gradient error", "note"])
+    table = _table("A training step on the GPU, in units of torch.nn.LSTM(2, 64)", [*columns, *LAST])
     for row in rows:
         times = (row.seconds, row.passes, row.per_seed, row.passes_per_seed)
         table.add_row(
@@ -322,6 +365,24 @@ def gpu_table(rows: list[Row]) -> Table:
             row.path,
             time_or_failed(row),
             *(_number(None if seconds is None else 1e3 * seconds, ".3f") for seconds in times),
+            _number(row.gradient_error, ".0e"),
+            row.note,
+        )
+    return table
+
+
+def kernels_table(rows: list[parts.Row]) -> Table:
+    """A line for every model, number of seeds and plan; all times a seed."""
+    columns = ["model", "seeds", "plan", "ms a seed", "loop", "loop back", "products", "rest", "kernels", *LAST]
+    table = _table("Forward and backward on the GPU, ms a seed", columns)
+    for row in rows:
+        times = (row.seconds, row.forward, row.backward, row.products, row.rest)
+        table.add_row(
+            row.model,
+            str(row.seeds),
+            row.plan or "ours",
+            *(_number(None if seconds is None else 1e3 * seconds / row.seeds, ".3f") for seconds in times),
+            _number(row.launches, "d"),
             _number(row.gradient_error, ".0e"),
             row.note,
         )

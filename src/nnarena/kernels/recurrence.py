@@ -258,6 +258,16 @@ def _once(key: Any, make: Callable[[], Any]) -> Any:
     return _loops[key]
 
 
+def built() -> list[Any]:
+    """All loops so far, and what belongs to them."""
+    return list(_loops.values())
+
+
+def forget() -> None:
+    """All loops: who needs one again has it built again."""
+    _loops.clear()
+
+
 def _build(step: Step, flat: Any, signature: Signature, on_cpu: bool, quiet: bool) -> Any:
     if on_cpu:
         from nnarena.kernels.cpu import Loop

@@ -11,6 +11,7 @@ import importlib.util
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -66,6 +67,12 @@ class Loop:
         if plan not in self.kernels:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan), self.counts)
         return self.kernels[plan]
+
+    def replan(self, **changes: Any) -> None:
+        """All kernels so far by plans that differ in some options, for whoever wants to know what these are worth."""
+        for plan in self.kernels:
+            made = compile_step(self.traced, self.signature, replace(plan, **changes))
+            self.kernels[plan] = Kernels(made, self.counts)
 
     def holds_blocks(self, sequences: int, device: torch.device) -> bool:
         """Whether a program has a block of samples if there are so many sequences."""
