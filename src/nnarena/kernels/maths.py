@@ -65,7 +65,7 @@ def agreed(x):
 
 
 @triton.jit
-def begun(a, b, precision: tl.constexpr, alone: tl.constexpr = False):
+def begun(a, b, precision: tl.constexpr, alone: tl.constexpr = False):  # type: ignore[assignment]
     """A sum of products of matrices, of which this is the first, as `added` will have it.
 
     With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up. The sums
