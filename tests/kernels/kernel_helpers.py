@@ -162,6 +162,29 @@ class Own(Recurrent):
         return state, torch.cat([state[:, ::2], state.flip(-1)[:, :2]], -1)
 
 
+class Straight(torch.autograd.Function):
+    """The sign of a number, with a gradient as if it were the number."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.sign()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, pull):
+        return pull
+
+
+def without_gradient(x):
+    with torch.no_grad():
+        return x.sigmoid()
+
+
 STEPS_OF_OTHERS = {
     "branches, rolls, flips and strides": Own.step,
     "softmax": lambda c, u, h: ((u @ c[0] + h @ c[1]).softmax(-1),) * 2,
@@ -177,6 +200,9 @@ STEPS_OF_OTHERS = {
     "views of views": lambda c, u, h: (
         (torch.cat([(h @ c[1]).split([2, 4], 1)[1].split([3, 1], 1)[0]] * 2, 1) + u @ c[0],) * 2
     ),
+    "detach": lambda c, u, h: ((z := (u @ c[0] + h @ c[1]).tanh()) * z.detach(),) * 2,
+    "no gradient": lambda c, u, h: (((u @ c[0]).tanh() + h @ c[1]) * without_gradient(h - u @ c[0]),) * 2,
+    "a gradient of its own": lambda c, u, h: (0.5 * Straight.apply(u @ c[0] + 0.3 * h @ c[1]),) * 2,
     "what it was given": lambda c, u, h: ((h @ c[1] + u @ c[0]).tanh(), h),
     "the largest": lambda c, u, h: (h @ c[1] / (1 + (u @ c[0]).amax(-1, keepdim=True).abs()),) * 2,
 }

@@ -235,6 +235,15 @@ def test_products_of_the_input_alone_leave_the_loop(monkeypatch):
     layer(inputs(layer)[0])
     (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
     assert loop.signature.inputs == ((6,),), "u @ exp(W), six numbers, comes in instead of the three of u"
+    # in a population, and where nobody wants gradients, too
+    recurrence._loops.clear()
+    weights, _ = stack_module_state([layer, layer])
+    x = inputs(layer)[0]
+    torch.vmap(lambda weights: functional_call(layer, weights, (x,))[0])(weights)
+    with torch.inference_mode():
+        layer(x)
+    loops = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    assert loops and all(loop.signature.inputs == ((6,),) for loop in loops)
     # a cell that has its own project() is left as it is
     recurrence._loops.clear()
     known = make("lstm")

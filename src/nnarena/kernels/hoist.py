@@ -2,11 +2,13 @@
 
 Our cells say themselves what depends on the input only (`Recurrent.project`); where the loop is to do it all the same,
 nothing is taken out. Who brings a cell that does not say it gets it here: its step is traced, and the products that no
-state reaches are done before the loop, for all samples and steps at once, with ordinary gradients.
+state reaches are done before the loop, for all samples and steps at once, with ordinary gradients. What a step does to
+gradients (`detach`, `no_grad`, an `autograd.Function`) leaves no trace in that: such a step stays as it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from nnarena.kernels.graph import leading_to, name_of, unreached
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature
@@ -60,7 +63,37 @@ def hoist(step: FlatStep, signature: Signature) -> Hoisted | None:
         return None  # a sample that lost its own dimension cannot be told from its neighbours
     before = _part(graph, [*given, *read], seam)
     after = _part(graph, [*given, *seam, *held], list(next(n for n in graph.nodes if n.op == "output").args[0]))
-    return Hoisted(_over_steps(before), _rest(after))
+    hoisted = Hoisted(_over_steps(before), _rest(after))
+    return hoisted if _has_its_gradients(hoisted, step, signature) else None
+
+
+def _has_its_gradients(hoisted: Hoisted, step: FlatStep, signature: Signature) -> bool:
+    """Whether both parts together have the gradients of the step, of some numbers."""
+    constants = [_some_numbers(shape, dtype) for shape, dtype in signature.constants]
+    inputs, state = ([_some_numbers((1, *shape)) for shape in shapes] for shapes in (signature.inputs, signature.state))
+
+    def in_parts(constants: Any, inputs: Any, state: Any) -> tuple[list[Tensor], Tensor]:
+        seam = hoisted.before(constants, [tensor.unsqueeze(1) for tensor in inputs])
+        return hoisted.step(constants, [tensor.squeeze(1) for tensor in seam], state)
+
+    def slopes(way: FlatStep) -> Tensor:
+        def total(learned: dict[int, Tensor], inputs: list[Tensor], state: list[Tensor]) -> Tensor:
+            new, output = way([learned.get(place, each) for place, each in enumerate(constants)], inputs, state)
+            return torch.stack([(part * _some_numbers(part.shape)).sum() for part in (*new, output)]).sum()
+
+        learned = {place: each for place, each in enumerate(constants) if each.is_floating_point()}
+        found = torch.func.grad(total, argnums=(0, 1, 2))(learned, inputs, state)
+        return torch.cat([part.flatten() for part in pytree.tree_leaves(found)])
+
+    with torch.inference_mode(False):
+        wanted, ours = slopes(step), slopes(in_parts)
+    return torch.allclose(ours, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()), equal_nan=True)
+
+
+def _some_numbers(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers between -1 and 1, all different, the same ones always; whole numbers are zeros, which index anything."""
+    numbers = torch.arange(math.prod(shape), dtype=torch.float32).add(1).sin().view(tuple(shape))
+    return numbers if dtype.is_floating_point else torch.zeros(tuple(shape), dtype=dtype)
 
 
 def _is_seam(node: Node, early: set[Node]) -> bool:
