@@ -31,6 +31,7 @@ import torch
 
 import nnarena
 from nnarena.kernels import passes, recurrence, runtime
+from nnarena.kernels.compiled import Text
 from nnarena.kernels.descriptors import computed_in_place
 from nnarena.kernels.launch import OPTIONS
 
@@ -98,9 +99,10 @@ def numbers_of_sequences(cell: str) -> tuple[int, ...]:
     return (MANY, FEW) if cell in HEAVY else (VERY_MANY, FEW) if cell in SMALL else (FEW,)
 
 
+SUMS = {"memory_augmented_transformer": 2}  # kernels that add up gradients after the loops
 JOBS = [
     Job(cell, kernel, sequences) for cell in CELLS for sequences in numbers_of_sequences(cell) for kernel in KERNELS
-]
+] + [Job(cell, f"sums {number}", MANY) for cell, count in SUMS.items() for number in range(count)]
 
 
 class _Reached(Exception):
@@ -124,6 +126,15 @@ def loop_of(cell: str) -> runtime.Loop:
     return launch.call_args.args[0]
 
 
+def text_of(job: Job) -> tuple[Text, str]:
+    """The text of a kernel, and its name there."""
+    kind, _, number = job.kernel.partition(" ")
+    compiled = loop_of(job.cell).at(job.sequences).compiled
+    if number:
+        return compiled.sums[int(number)], kind
+    return getattr(compiled, kind), "forward" if kind == "inference" else kind
+
+
 def measure(job: Job) -> dict[str, Any]:
     """Compile a kernel; returns what it takes."""
     from triton import compile as compile_for
@@ -132,8 +143,8 @@ def measure(job: Job) -> dict[str, Any]:
 
     loop = loop_of(job.cell)
     kernels = loop.at(job.sequences)
-    text = getattr(kernels.compiled, job.kernel)
-    function = runtime.load_kernel(text.source, "backward" if job.kernel == "backward" else "forward")
+    text, name = text_of(job)
+    function = runtime.load_kernel(text.source, name)
     names = function.arg_names
     how = {"precision": kernels.plan.precision, "direct": True, "whole": True}
     how = {name: value for name, value in how.items() if name in names}
@@ -174,7 +185,9 @@ def _read_again(code: str) -> int:
 
 def _type(name: str, loop: runtime.Loop) -> str:
     """The type of an argument, in Triton's words."""
-    if name in ("T", "B", "E"):
+    if name.startswith("signs"):
+        return "*i8"
+    if name in ("T", "B", "E", "own"):
         return "i32"
     constant = re.fullmatch(r"c(\d+)t?", name)
     dtype = loop.signature.constants[int(constant[1])][1] if constant else torch.float32
@@ -394,7 +407,7 @@ def texts() -> dict[str, str]:
     """A digest of every kernel's text."""
     found = {}
     for job in JOBS:
-        text = getattr(loop_of(job.cell).at(job.sequences).compiled, job.kernel)
+        text, _ = text_of(job)
         found[str(job)] = hashlib.sha256(text.source.encode()).hexdigest()
     return found
 

@@ -40,7 +40,8 @@ from nnarena.kernels.plan import Plan
 
 Changes = dict[str, Any]  # options of a plan
 CALLS = 5  # that are looked at
-KINDS = {"forward": "forward", "backward": "backward", "outer_products": "products", "thin_products": "products"}
+AFTER = ("outer_products", "thin_products", "sums", "add_up")  # kernels of what comes after the loops
+KINDS = {"forward": "forward", "backward": "backward", **dict.fromkeys(AFTER, "products")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ Memory, by name:
     dc0 …      of the constants, one part a program    left0 …, right0 …   factors of those that are products
     terms0 …   of those that are sums over rows        size0 …    how large numbers are at most, one part a program
     aside0 …   vectors that are read in other parts than they are computed in
+    signs0 …   ones where that is above zero of which the way back needs to know no more
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ from nnarena.kernels.partition import (
     read_in_other_parts,
     worth_saving,
 )
+from nnarena.kernels.places import is_one_of, is_partition, rows_of, source_of
 from nnarena.kernels.plan import NARROW, Plan, warps_for
+from nnarena.kernels.remade import Group, groups, shares
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
-from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Tile, Value
+from nnarena.kernels.tiles import Carry, Kind, Program, Ref, Source, Value
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
 
 T = TypeVar("T")
@@ -78,10 +81,18 @@ class Builder:
         self.totals: list[Total] = []
         self.sides: list[tuple[Part, list[Node]]] = []  # factors of large products, and what they hold
         self.sizes: dict[Part | str, str] = {}
+        self.origins: dict[Node, Place] = {}  # where it lies what factors are made of again
         self.on_the_way = unreached(traced.graph, {*traced.pull_state, traced.pull_output})  # what forward computes
         self.compared = compared(traced)
-        self.savable = {node: [node] for node in self.compared} | worth_saving(self.on_the_way, plan)
-        self.kept_anyway = kept_anyway(traced, self.on_the_way) if plan.matrices else {}
+        self.groups = groups(traced) if plan.remade else []
+        again = {node for group in self.groups for node in group.made}  # is not written, but made again
+        self.signs: dict[Node, Source] = {}  # of what is made again
+        self.clipped = {node for node in again & self.on_the_way if name_of(node) == "relu"}
+        saved = {
+            node: beside for node, beside in worth_saving(self.on_the_way, plan).items() if unshaped(node) not in again
+        }
+        self.savable = {node: [node] for node in self.compared} | saved
+        self.kept_anyway = self._kept_anyway() if plan.matrices else {}
         vectors = [node for node in traced.graph.nodes if node in self.compared and len(shape_of(node)) == 2]
         self.apart = [*read_in_other_parts(traced), *vectors] if plan.aside else []
         states = [*enumerate(traced.state), *enumerate(traced.new_state)]
@@ -98,9 +109,11 @@ class Builder:
         backward = self._settled(self.back, self._backward)
         forward = self._settled(self.plan, lambda cuts: self._forward(cuts, training=True))
         inference = self._settled(self.plan, lambda cuts: self._forward(cuts, training=False))
+        sums = [kernel for group in self.groups for kernel in self._sums_of(group)]
         texts = [self._text(kernel) for kernel in (forward, inference, backward)]
         return Compiled(
             *texts,
+            sums=[self._text(kernel) for kernel in sums],
             shapes=self.shapes,
             output=self.output,
             output_shift=int(self.output != "output" and self.traced.output in self.traced.new_state),
@@ -110,6 +123,12 @@ class Builder:
             sizes=self.sizes,
             plan=self.plan,
         )
+
+    def _kept_anyway(self) -> dict[Node, tuple[Node, int]]:
+        """What the way forward keeps for gradients of weights: of those that are made again, what they are made of."""
+        apart = [place for group in self.groups for place in group.places]
+        origins = {node: (node, 0) for group in self.groups for node in group.origins if node in self.on_the_way}
+        return kept_anyway(self.traced, self.on_the_way, apart) | origins
 
     def _text(self, kernel: Kernel) -> Text:
         if self.plan.lanes:
@@ -222,6 +241,9 @@ class Builder:
         for node, source in (*self.saved.items(), *self.early) if training else ():
             if node not in reader.laid:
                 kernel.stores += self._stores(reader, kernel, node, source)
+        for node, source in self.signs.items() if training else ():
+            values = self._stores(reader, kernel, node, source)
+            kernel.stores += [replace(each, value=program.map("gt", each.value, 0.0)) for each in values]
         if training:
             self._measure(reader, kernel)
             self._measure_inputs(kernel, leaves)
@@ -230,7 +252,7 @@ class Builder:
     def _backward(self, cuts: Cuts) -> Kernel:
         traced, program = self.traced, _program(self.back)
         self.saved, self.written, self.rows, self.gemms, self.totals = {}, {}, {}, [], []
-        self.early, self.sides, self.sizes = [], [], {}
+        self.early, self.sides, self.sizes, self.origins, self.signs = [], [], {}, {}, {}
         carries = [self._carry(f"pull{part}", part, cuts, self.back) for part in range(len(traced.state))]
         leaves = self._given() | dict(zip(traced.pull_state, carries, strict=True))
         for part, node in enumerate(traced.state):
@@ -238,7 +260,7 @@ class Builder:
         leaves[traced.pull_output] = self._of_steps("pull", self.shapes["pull"], dead=True, every="E", last=True)
         apart = [node for node in self.apart if node not in self.on_the_way and unshaped(node) not in traced.pull_state]
         aside = {node: self._aside(node, dead=True) for node in apart}
-        reader = Reader(program, Saving(self, leaves), self.back.chop, aside=aside)
+        reader = Reader(program, Saving(self, leaves), self.back.chop, aside=aside, sign=self._sign)
         kernel = Kernel("backward", program, self.back, backward=True)
         for part, carry in enumerate(carries):
             start, end = self._of_samples("end", part), self._of_samples("dstart", part)
@@ -255,6 +277,29 @@ class Builder:
         self._measure(reader, kernel)
         return kernel
 
+    def _sums_of(self, group: Group) -> list[Kernel]:
+        """The kernels that add up the gradients of a group."""
+        plan, traced = self.plan.way_across(), self.traced
+        program = _program(plan)
+        leaves = self._given() | {node: self._read_again(node) for node in group.origins}
+        for part, node in enumerate(traced.state):
+            leaves[node] = self._of_steps(f"hist{part}", self.signature.state[part], extra=1)
+        reader = Reader(program, leaves, plan.chop)
+        gradients = [(place, node) for place in group.places if (node := traced.grad_constants[place])]
+        sums = [each for place, node in gradients for each in self._sums(reader, place, node)]
+        return [Kernel("sums", program, plan, backward=False, sums=share, apart=True) for share in shares(sums)]
+
+    def _sign(self, node: Node) -> Source | None:
+        """Where the way forward writes whether a node is above zero."""
+        if node in self.clipped and node not in self.signs:
+            self.signs[node] = self._of_steps(f"signs{len(self.signs)}", own_shape(node), kind="int")
+        return self.signs.get(node)
+
+    def _read_again(self, node: Node) -> Source:
+        """Where a node lies. What the way back writes is zero for rows without a sample."""
+        place = self.origins[node]
+        return source_of(place, node, math.prod(self.shapes[place.name]), dead=node not in self.on_the_way)
+
     def _aside(self, node: Node, **more: Any) -> Source:
         """Where a vector is laid aside: where it is kept anyway, or memory of its own."""
         if (state := unshaped(node)) in self.traced.state:
@@ -268,7 +313,7 @@ class Builder:
     def _measure(self, reader: Reader, kernel: Kernel) -> None:
         """What a block multiplies by weights is measured anyway; of factors that are such, the largest size is kept."""
         tiles = multiplied(kernel)
-        found = [part for part, nodes in self.sides if all(_is_one_of(tiles, reader, node) for node in nodes)]
+        found = [part for part, nodes in self.sides if all(is_one_of(tiles, reader, node) for node in nodes)]
         if found:
             name = self._measured(kernel)
             self.sizes |= dict.fromkeys(found, name)
@@ -292,10 +337,11 @@ class Builder:
 
         A block of samples has no room for sums of what is written for a product anyway: they come with it.
         """
+        apart = [place for group in self.groups for place in group.places]
         wanted = [
             (math.prod(shape_of(node)), place, node)
             for place, node in enumerate(self.traced.grad_constants)
-            if node is not None and name_of(node) != "zeros_like"
+            if node is not None and name_of(node) != "zeros_like" and place not in apart
         ]
         thin = {place: outer for _, place, node in wanted if (outer := self._thin(node))}
         outers = [outer for _, place, node in wanted if place not in thin for outer in factors(node)]
@@ -322,6 +368,8 @@ class Builder:
             elif sums := self._sums(reader, place, node):
                 kernel.sums += sums
                 room -= size
+        for node in (node for group in self.groups for node in group.origins):
+            self.origins[node] = self._factor(reader, kernel, "terms", [node])
 
     def _totals(self, reader: Reader, kernel: Kernel, place: int, terms: list[Node]) -> list[Total]:
         """Sums of what lies in memory: of matrices always, of a block of samples if a product reads the same."""
@@ -419,8 +467,8 @@ class Builder:
             for start, part in enumerate_parts(nodes[0])[1:]:
                 self.written.setdefault(unshaped(part), Place(name, start))
             for start, part in columns(nodes[0]):
-                self.written.setdefault(unshaped(part), _rows_of(memory, part, start))
-            self.written[unshaped(nodes[0])] = place = _rows_of(memory, nodes[0])
+                self.written.setdefault(unshaped(part), rows_of(memory, part, start))
+            self.written[unshaped(nodes[0])] = place = rows_of(memory, nodes[0])
             return place
         place = Place(name, rows=len(nodes) * math.prod(shape[:-1]))
         memory = self._of_steps(name, (len(nodes), *shape))
@@ -432,7 +480,7 @@ class Builder:
     def _saved_for_later(self, node: Node) -> Place:
         """A factor that the way forward computes in any case, and writes."""
         self.saved[node] = memory = self._of_steps(self._name_for_saved(), self._room(own_shape(node)))
-        self.written[unshaped(node)] = place = _rows_of(memory, node)
+        self.written[unshaped(node)] = place = rows_of(memory, node)
         return place
 
     def _written_early(self, nodes: list[Node]) -> Place:
@@ -467,7 +515,7 @@ class Builder:
         for savable in self.savable if self.plan.matrices else ():
             memory = reader.leaves.get(savable) if same is unshaped(savable) else None
             if isinstance(memory, Source):
-                return _rows_of(memory, savable, memory.start)
+                return rows_of(memory, savable, memory.start)
         return self.written.get(same)
 
 
@@ -525,27 +573,6 @@ def _after(reader: Reader, node: Any, carry: Carry, index: Index) -> Value:
         raise CannotCompile("what it carries from step to step is reshaped in it.") from factor
 
 
-def _is_one_of(tiles: set[Tile], reader: Reader, node: Node) -> bool:
-    """Whether all numbers of a node are read as one of these tiles."""
-    for seen in dict.fromkeys((node, unshaped(node))):
-        pieces = [
-            index[-len(own_shape(seen)) :]
-            for index, value in reader.places.get(seen, [])
-            if isinstance(value, Ref) and value.tile in tiles
-        ]
-        if is_partition(pieces, own_shape(seen)):
-            return True
-    parts = [part for _, part in enumerate_parts(node)[1:]]
-    return bool(parts) and all(_is_one_of(tiles, reader, part) for part in parts)
-
-
-def _rows_of(memory: Source, node: Node, start: int = 0) -> Place:
-    """Where the rows of a node lie, from some number or column of a memory on."""
-    *rows, width = own_shape(node)
-    between = memory.shape[-1] if rows else width
-    return Place(memory.name, start, math.prod(rows), pitch=0 if between == width else between)
-
-
 def _pads(bounds: tuple[int, ...], plan: Plan) -> tuple[int, ...]:
     """What the pieces of what is carried are padded to: all alike, or wide enough, where a block was cut."""
     several = plan.rows > 1 and len(bounds) > 2 and list(bounds) == plan.chop(bounds[-1])
@@ -557,17 +584,3 @@ def _kind(dtype: torch.dtype) -> Kind:
     if dtype == torch.bool:
         return "bool"
     return "float" if dtype.is_floating_point else "int"
-
-
-def is_partition(pieces: list[Index], shape: tuple[int, ...]) -> bool:
-    """Whether these indices reach every element once."""
-    found: list[int] = []
-    for index in pieces:
-        flat, stride = [0], 1
-        for part, size in zip(reversed(index), reversed(shape), strict=True):
-            flat = [place + stride * part.offset for place in flat]
-            for axis, step in part.terms:
-                flat = [place + stride * step * number for place in flat for number in range(axis.size)]
-            stride *= size
-        found += flat
-    return len(found) == math.prod(shape) and len(set(found)) == len(found)

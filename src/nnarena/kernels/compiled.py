@@ -80,6 +80,7 @@ class Compiled:
     forward: Text
     inference: Text
     backward: Text
+    sums: list[Text]  # each of gradients of constants, of what the loops have written
     shapes: dict[str, tuple[int, ...]]
     output: str  # where the output lies: in memory of its own, or in the history of a part of the state,
     output_shift: int  # as that is before each step or, one later, after it

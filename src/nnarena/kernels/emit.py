@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from nnarena.kernels.maths import added, agreed, begun, continued, exp, expect, fetch, fetch_singly, inverse, kept
-from nnarena.kernels.maths import put, put_singly, sigmoid, spread, tanh
+from nnarena.kernels.maths import across, product, put, put_singly, sigmoid, spread, tanh
 
 '''
 
@@ -40,7 +40,10 @@ class Writer:
         self.kernel, self.program, self.plan = kernel, kernel.program, kernel.plan
         self.threads = warps * WARP
         self.rows = self.plan.rows
+        self.first_step = "T - 1" if kernel.backward else "begin" if kernel.apart else "0"
         self.next_step = "tl.maximum(T - 2 - step, 0)" if kernel.backward else "tl.minimum(step + 1, T - 1)"
+        if kernel.apart:
+            self.steps = "begin, tl.minimum(begin + own, T)"
         self.lines: list[str] = []
         self.indent = 1
         self.written: set[int] = set()  # stores
@@ -57,7 +60,8 @@ class Writer:
     def text(self) -> str:
         kernel, needed = self.kernel, needed_tiles(self.kernel)
         names = arguments(kernel)
-        tiles = together([tile for tile in self.program.tiles if tile in needed])
+        tiles = [tile for tile in self.program.tiles if tile in needed]
+        tiles = tiles if kernel.apart else together(tiles)
         if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
         self.again = again = read_again(tiles) if self.plan.again else set()
@@ -69,14 +73,16 @@ class Writer:
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
         known = [f"{name}: tl.constexpr" for name in ("precision", "direct", *["whole"] * self.plan.knows_whole)]
-        signature = ", ".join([*names, "T", "B", "E", *known])
-        self.lines += ['@triton.jit(do_not_specialize=["T", "B", "E"])', f"def {kernel.name}({signature}):"]
+        sizes = ["T", "B", "own" if kernel.apart else "E"]
+        never = ", ".join(f'"{size}"' for size in sizes)
+        signature = ", ".join([*names, *sizes, *known])
+        self.lines += [f"@triton.jit(do_not_specialize=[{never}])", f"def {kernel.name}({signature}):"]
         self.begin([tile for tile in tiles if tile.steady and tile not in again and tile not in near])
         here = len(self.lines)
         announced = self.plan.announce and kernel.backward
         crowded = self.rows == 1 or self.plan.aside  # whether there are no registers for what is read early
         late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and crowded}
-        moving, placed = ahead(tiles, 0 if announced else AHEAD * self.threads, again | late, near)
+        moving, placed = ahead(tiles, 0 if announced or kernel.apart else AHEAD * self.threads, again | late, near)
         self.open_loop(moving)
         self.unsure = {store.source.name for store in kernel.stores}
         for tile in moving:
@@ -120,6 +126,8 @@ class Writer:
         if self.plan.announce:
             self.line(f"first = tl.program_id(0) * {self.rows}")
             self.line(f"present = tl.minimum(B - first, {self.rows})")
+        if self.kernel.apart:
+            self.line("begin = tl.program_id(2) * own")
         for tile in steady:
             self.compute(tile)
         self.start()
@@ -138,7 +146,7 @@ class Writer:
     def open_loop(self, moving: list[Tile]) -> None:
         """Each step reads what is `moving` for the next one; here it is read for the first."""
         for tile in moving:
-            self.line(f"next_{tile.name} = {self.load(tile, 'T - 1' if self.kernel.backward else '0')}")
+            self.line(f"next_{tile.name} = {self.load(tile, self.first_step)}")
         self.line(f"for step in range({self.steps}):")
         self.indent += 1
         self.line(f"t = {'T - 1 - step' if self.kernel.backward else 'step'}")
@@ -240,6 +248,8 @@ class Writer:
         left, right, *_ = tile.args
         rows, inner, columns = tile.detail
         each = (self.program.batch,) if tile.op == "dots" else ()
+        if self.kernel.apart and tile.op == "dot":
+            return f"tl.reshape({self.unhurried(left, right, rows, inner, columns)}, {self.shape((*rows, *columns))})"
         a, b = self.matrix(left, each, rows, inner, inner), self.matrix(right, each, inner, columns, inner)
         text = self.product(tile, a, b)
         if tile.open:
@@ -247,6 +257,18 @@ class Writer:
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*each, *rows, *columns))})"
+
+    def unhurried(
+        self, left: Ref, right: Ref, rows: tuple[Axis, ...], inner: tuple[Axis, ...], columns: tuple[Axis, ...]
+    ) -> str:
+        """A product that no other one waits for. Of one over the samples, the larger side comes first."""
+        b = self.matrix(right, (), inner, columns, inner)
+        if self.program.batch not in inner:
+            return f"product({self.matrix(left, (), rows, inner, inner)}, {b}, precision)"
+        a = self.matrix(left, (), inner, rows, inner)
+        if padded(rows) < padded(columns):
+            return f"tl.trans(across({b}, {a}, precision))"
+        return f"across({a}, {b}, precision)"
 
     def product(self, tile: Tile, left: str, right: str) -> str:
         """A product of two matrices, added to the one before it, if there is one."""
@@ -432,8 +454,10 @@ class Writer:
     def stored_sum(self, total: Sum, text: str) -> None:
         """Every program has its own place: sums of programs are added afterwards, always in the same order."""
         pointer, inside = self.place(total.source, total.index, total.axes, "0")
-        numel = math.prod(total.source.shape)
-        pointer = f"{pointer} + (tl.program_id(0).to(tl.int64) * tl.num_programs(1)) * {numel}"
+        number = "tl.program_id(0).to(tl.int64)"
+        if self.kernel.apart:
+            number = f"(tl.program_id(2) * tl.num_programs(0) + {number})"
+        pointer = f"{pointer} + {number} * tl.num_programs(1) * {math.prod(total.source.shape)}"
         mask = f", mask={' & '.join(inside)}" if inside else ""
         self.line(f"tl.store({pointer}, {text}{mask})")
 

@@ -53,7 +53,10 @@ class Size:
 
 @dataclass
 class Kernel:
-    """All that a kernel does. Memory of a time-dependent source is (seeds, batch, steps, …)."""
+    """All that a kernel does. Memory of a time-dependent source is (seeds, batch, steps, …).
+
+    If its steps are `apart`, none waits for the one before, and programs share them.
+    """
 
     name: str
     program: Program
@@ -63,6 +66,7 @@ class Kernel:
     held: list[Held] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
+    apart: bool = False
 
 
 def arguments(kernel: Kernel) -> list[str]:

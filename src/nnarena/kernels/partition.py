@@ -8,6 +8,7 @@ steps instead of a sum that every program carries along.
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,12 +59,12 @@ def _has_one_a_row(node: Node) -> bool:
     return len(shape_of(node)) == 3 and shape_of(node)[1] > 1 and shape_of(node)[2] == 1
 
 
-def kept_anyway(traced: Traced, forward: set[Node]) -> dict[Node, tuple[Node, int]]:
-    """What the way forward keeps because gradients of weights are products with it, or with it beside others: each with
-    the whole that is kept, and the number of its first column there."""
+def kept_anyway(traced: Traced, forward: set[Node], but: Container[int] = ()) -> dict[Node, tuple[Node, int]]:
+    """What the way forward keeps because gradients of weights, `but` some, are products with it, or with it beside
+    others: each with the whole that is kept, and the number of its first column there."""
     found: dict[Node, tuple[Node, int]] = {}
-    for gradient in traced.grad_constants:
-        for outer in factors(gradient) if gradient else []:
+    for place, gradient in enumerate(traced.grad_constants):
+        for outer in factors(gradient) if gradient and place not in but else []:
             for whole in (side for side in (outer.left, outer.right) if side in forward):
                 for start, part in [(0, whole), *columns(whole)]:
                     found.setdefault(unshaped(part), (whole, start))

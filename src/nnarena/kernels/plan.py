@@ -63,6 +63,7 @@ class Plan:
     halves     whether a block multiplies by weights in two parts of float16 each, three products instead of six, with
                scales that keep it as good as bf16x6 (`emit_halves`)
     lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
+    remade     whether factors of gradients are made again, after the loops, of what is less to be written (`remade`)
     aside      whether a vector that is read in other parts than it is computed in is laid aside in memory and read from
                there: by itself each part would be a product that is too narrow to be fast. Memory that all threads
                read is also what they agree on, where they compare numbers
@@ -87,6 +88,7 @@ class Plan:
     alone: bool = False
     halves: bool = False
     lanes: bool = False
+    remade: bool = False
     aside: bool = False
     warps_back: int = 0  # as forward
     most_back: int = 0  # as forward
@@ -104,6 +106,10 @@ class Plan:
         made = replace(self, warps=warps, singles=singles, most=self.most_back or self.most, alike=False)
         announce = self.announce if self.announce_back is None else self.announce_back
         return replace(made, announce=announce, again=self.again or self.again_back)
+
+    def way_across(self) -> Plan:
+        """For kernels that add up gradients after the loops: as on the way back, with memory as on the way forward."""
+        return replace(self.way_back(), announce=self.announce)
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -142,7 +148,7 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         rows = max(1, min(16, together // tokens))
         warps = min(8, max(4, rows * tokens // 16))
         made = Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True, most_back=64)
-        return replace(made, announce=True, announce_back=sequences <= SINGLE)
+        return replace(made, announce=True, announce_back=sequences <= SINGLE, remade=rows > 1)
     names = {name_of(node) for node in traced.graph.nodes}
     numbers = sum(math.prod(shape) for shape in signature.state)
     if not names & {"mm", "addmm", "bmm"} and numbers >= FILLED:  # nothing that a block of samples would share

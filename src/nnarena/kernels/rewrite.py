@@ -39,6 +39,7 @@ class Reader:
     leaves  nodes that are not computed: they lie in memory or are carried
     agreed  nodes of which all threads must have the same numbers, bit by bit
     aside   vectors that are computed as a whole, laid aside in memory, and read from there in whatever parts
+    sign    where it lies whether a node is above zero, if it does
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class Reader:
         chop: Callable[[int], list[int]],
         agreed: Container[Node] = (),
         aside: Mapping[Node, Source] = MappingProxyType({}),
+        sign: Callable[[Node], Source | None] = lambda node: None,
     ) -> None:
         self.program, self.leaves, self.chop, self.agreed, self.aside = program, leaves, chop, agreed, dict(aside)
+        self.sign = sign
         self.alike = program.batch.size > 1  # whether pieces of a dimension are padded alike
         self.known: dict[tuple[Any, ...], tuple[Value, tuple[Axis, ...]]] = {}
         self.places: dict[Node, list[tuple[Index, Value]]] = {}  # where a node was read
@@ -105,6 +108,12 @@ class Reader:
     def argument(self, arg: Any, index: Index) -> Any:
         """An argument of an operation on single numbers, broadcast to the index of its result."""
         return self.read(arg, broadcast(index, shape_of(arg))) if isinstance(arg, Node) else arg
+
+    def above_zero(self, node: Node, index: Index) -> Value:
+        """Whether the numbers of a node are."""
+        known = self.sign(node)
+        value = self.read(node, index) if known is None else self.program.load(known, index[-len(known.shape) :])
+        return self.program.map("gt", value, 0.0)
 
     def _carried(self, carry: Carry, index: Index) -> Value:
         """The piece of a carry that is read. What is read in parts must be carried in parts."""

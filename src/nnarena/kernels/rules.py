@@ -93,7 +93,10 @@ def sigmoid_slope(reader: Reader, node: Any, index: Index) -> Value:
 @rule("threshold_backward")
 def relu_slope(reader: Reader, node: Any, index: Index) -> Value:
     pull, x, threshold = node.args
-    above = reader.program.map("gt", reader.argument(x, index), float(threshold))
+    if threshold == 0:
+        above = reader.above_zero(x, index)
+    else:
+        above = reader.program.map("gt", reader.argument(x, index), float(threshold))
     return reader.program.map("where", above, reader.argument(pull, index), 0.0)
 
 

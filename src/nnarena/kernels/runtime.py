@@ -36,6 +36,8 @@ from nnarena.kernels.steps import Steps
 from nnarena.kernels.toolchain import cache_folder
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature, repeated, trace
 
+SHARES = 528  # programs that share all samples and steps: four for each processor of an H100
+LEAST = 8  # steps, of which it pays to start one
 ALIGNED = 16  # bytes, of which memory that torch makes begins at a multiple
 
 
@@ -115,7 +117,9 @@ class Kernels:
     def __init__(self, compiled: Compiled, counts: tuple[int, int, int]) -> None:
         self.compiled, self.plan, self.counts = compiled, compiled.plan, counts
         # what the way forward writes and the way back reads
-        self.kept = sorted(name for name in compiled.forward.arguments if name.startswith(("hist", "saved", "size")))
+        self.kept = sorted(
+            name for name in compiled.forward.arguments if name.startswith(("hist", "saved", "signs", "size"))
+        )
         # sums that come with a product which reads the same: gradients of biases, and of weights of a few features
         self.sums = [
             Sums(part, each.times, by_row=not self._is_whole(each))
@@ -141,9 +145,10 @@ class Kernels:
         """Compile every kernel; the shared memory that it takes, in bytes."""
         types = {f"c{place}": _number_type(dtype) for place, (_, dtype) in enumerate(signature.constants)}
         compiled = self.compiled
-        for text in (compiled.forward, compiled.inference, compiled.backward):
-            kernel = load_kernel(text.source, "backward" if text is compiled.backward else "forward")
-            arguments = [types.get(argument.rstrip("t"), torch.float32) for argument in text.arguments]
+        texts = (compiled.forward, compiled.inference, compiled.backward, *compiled.sums)
+        for text, name in zip(texts, ("forward", "forward", "backward", *["sums"] * len(compiled.sums)), strict=True):
+            kernel = load_kernel(text.source, name)
+            arguments = [types.get(argument.rstrip("t")) or _written_type(argument) for argument in text.arguments]
             options = {"num_warps": text.warps, "num_stages": 1, "grid": (1, 1), **OPTIONS}
             whole = [True] * self.plan.knows_whole
             made = kernel.warmup(*arguments, 1, 1, 1, self.plan.precision, True, *whole, **options)
@@ -174,6 +179,9 @@ class Kernels:
         memory = self._memory(tensors, compiled.backward) | dict(zip(self.kept, kept, strict=True))
         memory |= {"pull": _whole(pull)} | {f"end{i}": _whole(end) for i, end in enumerate(ends)}
         self._launch(compiled.backward, "backward", memory)
+        for text in compiled.sums:
+            memory |= self._memory(tensors, text) | memory
+            self._launch(text, "sums", memory)
         gradients: dict[str, Tensor] = {name: added_up(memory[name]) for name in memory if name.startswith("dc")}
 
         def add(constant: int, part: Tensor) -> None:
@@ -287,8 +295,8 @@ class Kernels:
         memory |= {f"u{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants : constants + inputs])}
         return memory | {f"start{i}": _whole(tensor) for i, tensor in enumerate(tensors[constants + inputs :])}
 
-    def _allocate(self, memory: dict[str, Tensor], names: Sequence[str]) -> None:
-        """What is not there yet."""
+    def _allocate(self, memory: dict[str, Tensor], names: Sequence[str], parts: int) -> None:
+        """What is not there yet; of sums, that many parts more than there are blocks of samples."""
         seeds, batch, steps = self._sizes(memory)
         programs = -(-batch // self.plan.rows)
         for name in names:
@@ -296,14 +304,14 @@ class Kernels:
                 continue
             shape = self.compiled.shapes[name]
             if name.startswith("dc"):
-                size: tuple[int, ...] = (programs, seeds)
+                size: tuple[int, ...] = (parts * programs, seeds)
             elif name.startswith("size"):
                 size = (seeds, programs)
             elif name.startswith(("end", "dstart")):
                 size = (seeds, batch)
             else:
                 size = (seeds, batch, steps + name.startswith("hist"))
-            memory[name] = torch.empty((*size, *shape), device=memory["u0"].device, dtype=torch.float32)
+            memory[name] = torch.empty((*size, *shape), device=memory["u0"].device, dtype=_written_type(name))
 
     def _sizes(self, memory: dict[str, Tensor]) -> tuple[int, int, int]:
         """Seeds, batch and steps."""
@@ -311,19 +319,25 @@ class Kernels:
         return seeds, batch, inputs * self.compiled.repeats
 
     def _launch(self, text: Text, name: str, memory: dict[str, Tensor]) -> None:
-        self._allocate(memory, text.arguments)
-        arguments = [memory[argument] for argument in text.arguments]
         seeds, batch, steps = self._sizes(memory)
+        programs = -(-batch // self.plan.rows)
+        parts, number = 1, 1  # the last of so many steps has a gradient
+        if name == "sums":  # programs share the steps, so that all processors have work
+            number = -(-steps // max(1, min(steps // LEAST, SHARES // (programs * seeds))))
+            parts = -(-steps // number)
+        elif "pull" in memory:
+            number = steps // memory["pull"].shape[2]
+        self._allocate(memory, text.arguments, parts)
+        arguments = [memory[argument] for argument in text.arguments]
         kernel = load_kernel(text.source, name)
-        grid = (-(-batch // self.plan.rows), seeds)
         like = memory["u0"]
         how = ["ieee", False]  # the interpreter is for tests, and knows one precision
         if like.is_cuda:
             how = [self.plan.precision, self.direct[text.source]]
         how += [batch % self.plan.rows == 0] * self.plan.knows_whole
-        every = steps // memory["pull"].shape[2] if "pull" in memory else 1  # the last of so many has a gradient
+        grid = (programs, seeds, parts)
         with computed_in_place():
-            launch(kernel, grid, *arguments, steps, batch, every, *how, like=like, num_warps=text.warps, num_stages=1)
+            launch(kernel, grid, *arguments, steps, batch, number, *how, like=like, num_warps=text.warps, num_stages=1)
 
 
 def is_direct(code: str) -> bool:
@@ -367,6 +381,11 @@ def _number_type(dtype: torch.dtype) -> torch.dtype:
     if dtype.is_floating_point:
         return torch.float32
     return torch.int8 if dtype == torch.bool else torch.int32
+
+
+def _written_type(name: str) -> torch.dtype:
+    """The type of memory that kernels write."""
+    return torch.int8 if name.startswith("signs") else torch.float32
 
 
 def _factor(memory: dict[str, Tensor], part: Part) -> Tensor:

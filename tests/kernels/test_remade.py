@@ -1,0 +1,154 @@
+"""Gradients whose factors are made again after the loops, in Triton's interpreter, against autograd in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from kernel_helpers import assert_near, inputs, make, reference, train
+from sm90 import MANY, loop_of
+from torch import nn
+from torch.func import functional_call, stack_module_state
+
+from nnarena.kernels import plan, recurrence, runtime
+from nnarena.kernels.remade import groups, shares
+from nnarena.kernels.runtime import Loop
+from nnarena.nn import MemoryAugmentedTransformer, Recurrent
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:invalid value encountered", "ignore:divide by zero", "ignore:overflow encountered"
+)
+ROWS, COLUMNS, UNITS = 4, 6, 40
+
+
+class Fed(Recurrent):
+    """A memory whose rows are fed to a net of two layers, in several ways of writing it down."""
+
+    def __init__(self, feed):
+        super().__init__(3, 1, backend="fused")
+        self.feed = feed
+        self.W, self.V = nn.Parameter(torch.randn(COLUMNS, UNITS) / 3), nn.Parameter(torch.randn(UNITS, COLUMNS) / 6)
+        self.b, self.U = nn.Parameter(torch.randn(UNITS) / 9), nn.Parameter(torch.randn(3, COLUMNS))
+
+    def initial_state(self, batch, like):
+        return like.new_zeros(batch, ROWS, COLUMNS)
+
+    def constants(self):
+        return self.W, self.b, self.V, self.U
+
+    @property
+    def step(self):
+        def step(constants, u, state):
+            *net, U = constants
+            state = 0.5 * state + 0.5 * (self.feed(net, state.tanh()) + (u @ U).unsqueeze(1)).tanh()
+            return state, state.sum(1)
+
+        return step
+
+
+FEEDS = {
+    "relu": lambda net, z: (z @ net[0] + net[1]).relu() @ net[2],
+    "relu, added to": lambda net, z: z + (z @ net[0] + net[1]).relu() @ net[2],
+    "relu of a linear layer": lambda net, z: nn.functional.linear(z, net[0].mT, net[1]).relu() @ net[2],
+    "relu, twice": lambda net, z: (h := (z @ net[0] + net[1]).relu()) @ net[2] + 0.1 * (h * h) @ net[2],
+    "relu, and its mean": lambda net, z: (h := (z @ net[0] + net[1]).relu()) @ net[2] * h.mean(-1, keepdim=True),
+    "relu, and its mean, not learned": lambda net, z: (
+        (h := (z @ net[0] + net[1]).relu()) @ net[2] * h.detach().mean(-1, keepdim=True)
+    ),
+    "no relu": lambda net, z: (z @ net[0] + net[1]) @ net[2],
+    "tanh": lambda net, z: (z @ net[0] + net[1]).tanh() @ net[2],
+}
+AGAIN = ("relu", "relu, added to", "relu of a linear layer", "relu, and its mean, not learned", "no relu")
+
+
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch):
+    """Blocks of samples for a few sequences, too."""
+    monkeypatch.setattr(plan, "SINGLE", 1)
+    monkeypatch.setattr(recurrence, "_loops", {})
+
+
+def the_loop():
+    (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    return loop
+
+
+@pytest.mark.parametrize("steps", [1, 5, 19])
+@pytest.mark.parametrize("feed", FEEDS)
+def test_gradients_are_those_of_autograd(feed, steps):
+    """Of a block that is not a whole one, from another state than zero, through the last state; the steps of several
+    programs."""
+    torch.manual_seed(0)
+    layer = Fed(FEEDS[feed])
+    given = inputs(layer, 18, steps)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    exact, slopes = reference(layer, *given)
+    compiled = the_loop().at(18).compiled
+    assert bool(compiled.sums) == (feed in AGAIN), "of others, not less would be written"
+    for part, wanted in zip(results, exact, strict=True):
+        assert_near(part, wanted, "result")
+    for part in slopes:
+        assert_near(gradients[part], slopes[part], part)
+
+
+def test_a_population_is_its_members():
+    layers = [MemoryAugmentedTransformer(3, 2, rows=4, columns=5, d_model=16, backend="fused") for _ in range(2)]
+    given = [inputs(layer, 5, 17, seed) for seed, layer in enumerate(layers)]
+    weights, buffers = stack_module_state(layers)
+    x, state = torch.stack([one[0] for one in given]), torch.stack([one[2] for one in given])
+
+    def call(weights, buffers, x, state):
+        output, last = functional_call(layers[0], (weights, buffers), (x, state))
+        return output.sin().sum() + last.cos().sum()
+
+    total = torch.vmap(call)(weights, buffers, x, state).sum()
+    found = torch.autograd.grad(total, list(weights.values()))
+    assert the_loop().at(10).compiled.sums
+    for member, layer in enumerate(layers):
+        exact = MemoryAugmentedTransformer(3, 2, rows=4, columns=5, d_model=16, backend="eager").double()
+        exact.load_state_dict(layer.state_dict())
+        output, last = exact(given[member][0].double(), given[member][2].double())
+        slopes = torch.autograd.grad(output.sin().sum() + last.cos().sum(), list(exact.parameters()))
+        for name, ours, wanted in zip(weights, found, slopes, strict=True):
+            assert_near(ours[member], wanted, name)
+
+
+def test_programs_share_steps_only_where_there_are_few(monkeypatch):
+    layer = make("memory_transformer")
+    seen = []
+    launch = runtime.launch
+    monkeypatch.setattr(
+        runtime, "launch", lambda kernel, grid, *rest, **how: seen.append(grid) or launch(kernel, grid, *rest, **how)
+    )
+    for steps, most, parts in ((19, 528, 2), (19, 1, 1), (7, 528, 1)):
+        monkeypatch.setattr(runtime, "SHARES", most)
+        output, _ = layer(inputs(layer, 18, steps)[0])
+        seen.clear()
+        output.sum().backward()
+        sums = [grid[2] for grid in seen if len(grid) == 3][1:]  # after the loop back
+        assert sums and set(sums) == {parts}
+
+
+def test_what_is_wide_is_not_written():
+    """The units between the layers of the memory transformer, 128 for 32, and their gradients."""
+    loop = loop_of("memory_augmented_transformer")
+    (group,) = groups(loop.traced)
+    assert len(group.places) == 5 and len(group.origins) == 2, "weights, biases, and the scale of the norm"
+    compiled = loop.at(MANY).compiled
+    before = Loop.at(loop, 1).compiled  # a sample with a processor of its own has time to write
+    sizes = {
+        name: math.prod(compiled.shapes[name]) for name in {*compiled.forward.arguments, *compiled.backward.arguments}
+    }
+    written = {name: size for name, size in sizes.items() if name.startswith(("saved", "terms", "right", "left"))}
+    assert max(written.values()) <= 16 * 96 and sizes["signs0"] == 16 * 128
+    assert not before.sums and max(math.prod(shape) for shape in before.shapes.values()) > 16 * 96
+    assert runtime._written_type("signs0") == torch.int8 and runtime._written_type("saved0") == torch.float32
+
+
+def test_a_kernel_adds_up_what_is_made_of_the_same_products():
+    loop = loop_of("memory_augmented_transformer")
+    texts = [text.source for text in loop.at(MANY).compiled.sums]
+    assert len(texts) == 2, "one for each half of the units"
+    assert all(text.count("across(") == 2 for text in texts), "both weights"
+    assert "begin + own" in texts[0] and shares([]) == [[]]
