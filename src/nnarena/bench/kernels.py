@@ -146,7 +146,8 @@ def _measured(row: Row, options: Changes, device: torch.device) -> Row:
     parts = profile(step)
     quick, note = graphed(step)
     seconds = min(measure(quick, device, 20) for _ in range(3))
-    return dataclasses.replace(row, seconds=seconds, note=note, **parts)
+    notes = [note] * bool(note) + ["the profiler sees no kernels here"] * (not parts)
+    return dataclasses.replace(row, seconds=seconds, note="; ".join(notes), **parts)
 
 
 def replan(options: Changes, device: torch.device) -> None:
@@ -175,7 +176,10 @@ def first_error(models: list[nn.Module], task: Task, x: Tensor, y: Tensor) -> fl
 
 
 def profile(step: Step) -> dict[str, Any]:
-    """What kernels of a step take, in seconds, by what they are for; and how many there are for all else."""
+    """What kernels of a step take, in seconds, by what they are for; and how many there are for all else.
+
+    Nothing, where the driver does not let us look.
+    """
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         for _ in range(CALLS):
@@ -187,7 +191,7 @@ def profile(step: Step) -> dict[str, Any]:
         kind = KINDS.get(event.key, "rest")
         totals[kind] += event.self_device_time_total / 1e6 / CALLS
         launches += event.count if kind == "rest" and event.self_device_time_total else 0
-    return {**totals, "launches": round(launches / CALLS)}
+    return {**totals, "launches": round(launches / CALLS)} if any(totals.values()) else {}
 
 
 def _has_loops(name: str) -> bool:
