@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.index import Axis, Index, axes_of
 from nnarena.kernels.kernel import Kernel, Sum, arguments, name_of, needed_tiles
-from nnarena.kernels.schedule import ahead, kept_weights, read_again, read_near, soon, together
+from nnarena.kernels.schedule import ahead, joined, kept_weights, read_again, read_near, soon, together
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
@@ -20,8 +20,8 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import added, agreed, begun, continued, exp, expect, fetch, fetch_singly, inverse, kept
-from nnarena.kernels.maths import across, product, put, put_singly, sigmoid, spread, tanh
+from nnarena.kernels.maths import added, agreed, begun, below, beside, continued, exp, expect, fetch, fetch_singly
+from nnarena.kernels.maths import across, inverse, kept, product, put, put_singly, sigmoid, spread, tanh
 
 '''
 
@@ -52,6 +52,7 @@ class Writer:
         self.again: set[Tile] = set()  # constants that are read at every step
         self.picked: set[Tile] = set()  # what was read of what was laid aside
         self.unsure: set[str] = set()  # memory that not all threads may have written yet
+        self.joined: dict[Tile, list[Tile]] = {}  # products that are added up as one
         self.multiplied: list[list[int]] = []  # sizes of what the matrix units make
 
     def line(self, text: str) -> None:
@@ -72,6 +73,8 @@ class Writer:
         self.multiplied = [[axis.pad for axis in tile.axes] for tile in tiles if tile.op == "dot"]
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
+        self.joined = joined(tiles) if self.plan.precision == "bf16x6" else {}
+        waiting = {tile for products in self.joined.values() for tile in products[:-1]}
         known = [f"{name}: tl.constexpr" for name in ("precision", "direct", *["whole"] * self.plan.knows_whole)]
         sizes = ["T", "B", "own" if kernel.apart else "E"]
         never = ", ".join(f'"{size}"' for size in sizes)
@@ -97,7 +100,7 @@ class Writer:
                 self.line(f"{load.name} = {self.load(load, 't')}")
             if tile.op == "pick":
                 self.pick(tile, tiles)
-            elif not tile.steady and tile.op not in ("load", "carry"):
+            elif not tile.steady and tile.op not in ("load", "carry") and tile not in waiting:
                 self.compute(tile)
                 self.write(tile)
             elif tile.op == "carry":
@@ -250,8 +253,11 @@ class Writer:
         each = (self.program.batch,) if tile.op == "dots" else ()
         if self.kernel.apart and tile.op == "dot":
             return f"tl.reshape({self.unhurried(left, right, rows, inner, columns)}, {self.shape((*rows, *columns))})"
-        a, b = self.matrix(left, each, rows, inner, inner), self.matrix(right, each, inner, columns, inner)
-        text = self.product(tile, a, b)
+        products = self.joined.get(tile, [tile])
+        lefts = [self.matrix(part.args[0], each, rows, part.detail[1], part.detail[1]) for part in products]
+        rights = [self.matrix(part.args[1], each, part.detail[1], columns, part.detail[1]) for part in products]
+        before = products[0].args[2:]
+        text = self.product(tile, before, nested("beside", lefts), nested("below", rights))
         if tile.open:
             return text
         if len(rows) == 1 and len(columns) == 1:
@@ -270,9 +276,9 @@ class Writer:
             return f"tl.trans(across({b}, {a}, precision))"
         return f"across({a}, {b}, precision)"
 
-    def product(self, tile: Tile, left: str, right: str) -> str:
+    def product(self, tile: Tile, before: tuple[Ref, ...], left: str, right: str) -> str:
         """A product of two matrices, added to the one before it, if there is one."""
-        factors, before = f"{left}, {right}, precision", tile.args[2:]
+        factors = f"{left}, {right}, precision"
         alone = self.rows == 1 and padded(tile.axes) * WARP <= TILE * self.threads
         text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors}{', True' * alone})"
         return text if tile.open else f"added({text})"
@@ -483,6 +489,13 @@ def span(source: Source, index: Index) -> tuple[int, int]:
     for part, size in zip(reversed(index), reversed(source.shape), strict=True):
         low, high, stride = low + part.low * stride, high + part.high * stride, stride * size
     return low, high
+
+
+def nested(function: str, texts: list[str]) -> str:
+    """A function of two, of one, two or four: f(f(a, b), f(c, d))."""
+    while len(texts) > 1:
+        texts = [f"{function}({one}, {other})" for one, other in zip(texts[::2], texts[1::2], strict=True)]
+    return texts[0]
 
 
 def number(value: float | bool) -> str:

@@ -24,7 +24,7 @@ import math
 
 from nnarena.kernels.emit import HEADER, Writer
 from nnarena.kernels.kernel import Kernel, name_of, needed_tiles
-from nnarena.kernels.tiles import Source, Tile, padded
+from nnarena.kernels.tiles import Ref, Source, Tile, padded
 
 IMPORTS = """from nnarena.kernels.halves import added_in_halves, begun_in_halves, continued_in_halves, halves, largest
 from nnarena.kernels.halves import GUESS, LIFT, LIGHTEST, moved_scale, phase_after, power, scale_after, undone
@@ -73,13 +73,13 @@ class InHalves(Writer):
         self.line("grow = undone(scale * light)")
         super().open_loop(moving)
 
-    def product(self, tile: Tile, left: str, right: str) -> str:
+    def product(self, tile: Tile, before: tuple[Ref, ...], left: str, right: str) -> str:
         if tile.steady:
-            return super().product(tile, left, right)
+            return super().product(tile, before, left, right)
         if left not in self.halves:
             most = f"most_{padded(tile.detail[1])}"
             self.line(f"{most} = tl.maximum({most}, tl.abs({left}))")
-        factors, before = f"{self.split(left, 'scale[:, None]')}, {self.split(right, 'light')}", tile.args[2:]
+        factors = f"{self.split(left, 'scale[:, None]')}, {self.split(right, 'light')}"
         text = f"continued_in_halves({before[0].tile.name}, {factors})" if before else f"begun_in_halves({factors})"
         return text if tile.open else f"added_in_halves({text}, grow[:, None])"
 
