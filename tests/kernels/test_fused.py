@@ -26,6 +26,7 @@ from kernel_helpers import (
     reference,
     train,
 )
+from sm90 import MANY, loop_of
 from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
@@ -446,6 +447,19 @@ def test_rows_of_a_sample_are_read_together():
     assert divide(128, 100, 32, 16).by_sample and divide(128, 1600, 32, 16).by_sample
     assert not divide(128, 1600, 32, 16, rows=16).by_sample, "these lie side by side"
     assert divide(128, 12, 32, 16, rows=4).by_sample, "but a piece of 32 would be empty for the most part"
+
+
+def test_products_that_four_warps_wait_for_are_one_where_they_can_be():
+    """What a row of the memory transformer asks is four matrices beside each other, and what it gets four below."""
+    compiled = loop_of("memory_augmented_transformer").at(MANY).compiled
+    forward, backward = compiled.forward.source, compiled.backward.source
+    for source in (forward, backward):
+        assert len(re.findall(r"= quartered\(added\(begun\(", source)) == 1
+        assert len(re.findall(r"begun\(beside\(beside\(", source)) == 1
+    assert len(re.findall(r"begun\(beside\([^b]", backward)) == 1, "units and their other half"
+    assert "continued(" not in forward, "all that a row gets is one product"
+    alone = loop_of("memory_augmented_transformer").at(1).compiled
+    assert "quartered(added" not in alone.forward.source, "there no warp waits for three others"
 
 
 def test_another_plan_is_the_same_loop():

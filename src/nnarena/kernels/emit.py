@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.index import Axis, Index, axes_of
 from nnarena.kernels.kernel import Kernel, Sum, arguments, name_of, needed_tiles
-from nnarena.kernels.schedule import ahead, joined, kept_weights, read_again, read_near, soon, together
+from nnarena.kernels.schedule import ahead, joined, kept_weights, parted, read_again, read_near, soon, together
 from nnarena.kernels.tiles import MAPS, Ref, Source, Tile, Value, padded
 
 WARP = 32  # threads
@@ -20,8 +20,9 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.maths import added, agreed, begun, below, beside, continued, exp, expect, fetch, fetch_singly
-from nnarena.kernels.maths import across, inverse, kept, product, put, put_singly, sigmoid, spread, tanh
+from nnarena.kernels.maths import across, added, agreed, begun, below, beside, continued, exp, expect, fetch
+from nnarena.kernels.maths import fetch_singly, halved, inverse, kept, product, put, put_singly, quartered, sigmoid
+from nnarena.kernels.maths import spread, tanh
 
 '''
 
@@ -53,6 +54,7 @@ class Writer:
         self.picked: set[Tile] = set()  # what was read of what was laid aside
         self.unsure: set[str] = set()  # memory that not all threads may have written yet
         self.joined: dict[Tile, list[Tile]] = {}  # products that are added up as one
+        self.parted: dict[Tile, list[Tile]] = {}  # products that are one, whose result is parted
         self.multiplied: list[list[int]] = []  # sizes of what the matrix units make
 
     def line(self, text: str) -> None:
@@ -73,8 +75,10 @@ class Writer:
         self.multiplied = [[axis.pad for axis in tile.axes] for tile in tiles if tile.op == "dot"]
         for number, tile in enumerate(tiles):
             tile.name = f"v{number}"
-        self.joined = joined(tiles) if self.plan.precision == "bf16x6" else {}
+        if self.plan.precision == "bf16x6" and not kernel.apart:
+            self.joined, self.parted = joined(tiles), parted(tiles)
         waiting = {tile for products in self.joined.values() for tile in products[:-1]}
+        waiting |= {tile for products in self.parted.values() for tile in products[1:]}
         known = [f"{name}: tl.constexpr" for name in ("precision", "direct", *["whole"] * self.plan.knows_whole)]
         sizes = ["T", "B", "own" if kernel.apart else "E"]
         never = ", ".join(f'"{size}"' for size in sizes)
@@ -101,8 +105,10 @@ class Writer:
             if tile.op == "pick":
                 self.pick(tile, tiles)
             elif not tile.steady and tile.op not in ("load", "carry") and tile not in waiting:
-                self.compute(tile)
-                self.write(tile)
+                several = self.parted.get(tile, [tile])
+                self.compute(tile) if len(several) == 1 else self.compute_as_one(several)
+                for each in several:
+                    self.write(each)
             elif tile.op == "carry":
                 self.line(f"{tile.name} = {name_of(*tile.detail)}")
         self.write()
@@ -263,6 +269,17 @@ class Writer:
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*each, *rows, *columns))})"
+
+    def compute_as_one(self, products: list[Tile]) -> None:
+        """Products of the same left side, with all right sides beside each other."""
+        rows, inner, _ = products[0].detail
+        left = self.matrix(products[0].args[0], (), rows, inner, inner)
+        rights = [self.matrix(tile.args[1], (), tile.detail[1], tile.detail[2], tile.detail[1]) for tile in products]
+        names = ", ".join(tile.name for tile in products)
+        text = f"added(begun({left}, {nested('beside', rights)}, precision))"
+        self.line(f"{names} = {'halved' if len(products) == 2 else 'quartered'}({text})")
+        for tile in products:
+            self.line(f"{tile.name} = tl.reshape({tile.name}, {self.shape(tile.axes)})")
 
     def unhurried(
         self, left: Ref, right: Ref, rows: tuple[Axis, ...], inner: tuple[Axis, ...], columns: tuple[Axis, ...]

@@ -176,6 +176,22 @@ def below(a, b):
 
 
 @triton.jit
+def halved(x):
+    """The left and the right half of a matrix."""
+    left, right = tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1)))
+    return left, right
+
+
+@triton.jit
+def quartered(x):
+    """The quarters of a matrix, from left to right."""
+    left, right = halved(x)
+    first, second = halved(left)
+    third, last = halved(right)
+    return first, second, third, last
+
+
+@triton.jit
 def thirds(x):
     """Three numbers in bfloat16 whose sum is x: the nearest to it, to what is left, and to what is left then.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container
+from typing import Any
 
 from nnarena.kernels.tiles import Ref, Tile, padded
 
@@ -65,6 +66,29 @@ def joined(tiles: list[Tile]) -> dict[Tile, list[Tile]]:
             if count > 1:
                 found[chain[count - 1]] = chain[:count]
             chain = chain[count:]
+    return found
+
+
+def parted(tiles: list[Tile]) -> dict[Tile, list[Tile]]:
+    """Products of the same numbers with different columns of weights, four or two as one, whose result is parted: by
+    the first of them.
+
+    Of those that four warps multiply at once, and wait for.
+    """
+    alike: dict[tuple[Any, ...], list[Tile]] = {}
+    for tile in tiles:
+        if tile.op != "dot" or tile.steady or tile.open or tile.args[2:] or padded(tile.detail[0]) < TOGETHER:
+            continue
+        left, right = tile.args[0], tile.args[1]
+        rows, inner, columns = tile.detail
+        if right.tile.steady and 4 * padded(columns) <= TOGETHER:
+            order = tuple(left.axes.index(axis) for axis in (*rows, *inner))
+            alike.setdefault((left.tile, order, padded(columns)), []).append(tile)
+    found: dict[Tile, list[Tile]] = {}
+    for products in alike.values():
+        while len(products) > 1:
+            count = 4 if len(products) >= 4 else 2
+            found[products[0]], products = products[:count], products[count:]
     return found
 
 
