@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from nnarena.kernels.maths import across, added, agreed, begun, below, beside, continued, exp, expect, fetch
-from nnarena.kernels.maths import fetch_singly, halved, inverse, kept, product, put, put_singly, quartered, sigmoid
+from nnarena.kernels.maths import fetch_singly, halved, inverse, kept, put, put_singly, quartered, sigmoid
 from nnarena.kernels.maths import spread, tanh
 
 '''
@@ -254,11 +254,10 @@ class Writer:
 
     def dot(self, tile: Tile) -> str:
         """A product of matrices, or a sum of them so far; of `dots`, one for every sample."""
-        left, right, *_ = tile.args
         rows, inner, columns = tile.detail
         each = (self.program.batch,) if tile.op == "dots" else ()
-        if self.kernel.apart and tile.op == "dot":
-            return f"tl.reshape({self.unhurried(left, right, rows, inner, columns)}, {self.shape((*rows, *columns))})"
+        if self.kernel.apart and self.program.batch in inner:
+            return self.over_samples(tile)
         products = self.joined.get(tile, [tile])
         lefts = [self.matrix(part.args[0], each, rows, part.detail[1], part.detail[1]) for part in products]
         rights = [self.matrix(part.args[1], each, part.detail[1], columns, part.detail[1]) for part in products]
@@ -281,17 +280,13 @@ class Writer:
         for tile in products:
             self.line(f"{tile.name} = tl.reshape({tile.name}, {self.shape(tile.axes)})")
 
-    def unhurried(
-        self, left: Ref, right: Ref, rows: tuple[Axis, ...], inner: tuple[Axis, ...], columns: tuple[Axis, ...]
-    ) -> str:
-        """A product that no other one waits for. Of one over the samples, the larger side comes first."""
-        b = self.matrix(right, (), inner, columns, inner)
-        if self.program.batch not in inner:
-            return f"product({self.matrix(left, (), rows, inner, inner)}, {b}, precision)"
-        a = self.matrix(left, (), inner, rows, inner)
-        if padded(rows) < padded(columns):
-            return f"tl.trans(across({b}, {a}, precision))"
-        return f"across({a}, {b}, precision)"
+    def over_samples(self, tile: Tile) -> str:
+        """A product that is a sum over samples; the larger side comes first."""
+        left, right, (rows, inner, columns) = *tile.args, tile.detail
+        a, b = self.matrix(left, (), inner, rows, inner), self.matrix(right, (), inner, columns, inner)
+        first = padded(rows) >= padded(columns)
+        text = f"across({a}, {b}, precision)" if first else f"tl.trans(across({b}, {a}, precision))"
+        return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
 
     def product(self, tile: Tile, before: tuple[Ref, ...], left: str, right: str) -> str:
         """A product of two matrices, added to the one before it, if there is one."""

@@ -124,36 +124,20 @@ def added(sums):
 
 
 @triton.jit
-def product(a, b, precision: tl.constexpr):
-    """a b, where nobody waits for it."""
-    if precision == "bf16x6":
-        a1, a2, a3 = thirds(a)
-        b1, b2, b3 = thirds(b)
-        return in_turn(a1, a2, a3, b1, b2, b3)
-    else:
-        return tl.dot(a, b, input_precision=precision)
-
-
-@triton.jit
 def across(a, b, precision: tl.constexpr):
-    """aᵀ b, a sum over their rows."""
+    """aᵀ b, a sum over their rows, from zero; the smallest of its six products first."""
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)
-        return in_turn(tl.trans(a1), tl.trans(a2), tl.trans(a3), b1, b2, b3)
+        a1, a2, a3 = tl.trans(a1), tl.trans(a2), tl.trans(a3)
+        part = tl.dot(a2, b2)
+        part = tl.dot(a1, b3, part)
+        part = tl.dot(a3, b1, part)
+        part = tl.dot(a1, b2, part)
+        part = tl.dot(a2, b1, part)
+        return tl.dot(a1, b1, part)
     else:
         return tl.dot(tl.trans(a), b, input_precision=precision)
-
-
-@triton.jit
-def in_turn(a1, a2, a3, b1, b2, b3):
-    """Six products, one after the other, the smallest first."""
-    part = tl.dot(a2, b2)
-    part = tl.dot(a1, b3, part)
-    part = tl.dot(a3, b1, part)
-    part = tl.dot(a1, b2, part)
-    part = tl.dot(a2, b1, part)
-    return tl.dot(a1, b1, part)
 
 
 @triton.jit
