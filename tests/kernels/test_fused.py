@@ -252,6 +252,20 @@ def test_products_of_the_input_alone_leave_the_loop(monkeypatch):
     assert [made for made in recurrence._loops.values() if made is None] == [None]
 
 
+def test_a_step_whose_gradients_cannot_be_looked_at_stays_as_it_is(monkeypatch):
+    """It may not be able to compute with whatever numbers."""
+    monkeypatch.setattr(recurrence, "_loops", {})
+
+    def broken(*_, **how):
+        raise ValueError("not with these")
+
+    monkeypatch.setattr(torch.func, "grad", broken)
+    layer = Own()
+    layer(inputs(layer)[0])
+    (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    assert loop.signature.inputs == ((3,),)
+
+
 def test_gates_are_saved_with_what_the_input_adds_to_them(monkeypatch):
     """Of what a GRU reads, its way back needs the third that belongs to the proposal, and of its product all of it."""
     monkeypatch.setattr(recurrence, "_loops", {})

@@ -85,8 +85,11 @@ def _has_its_gradients(hoisted: Hoisted, step: FlatStep, signature: Signature) -
         found = torch.func.grad(total, argnums=(0, 1, 2))(learned, inputs, state)
         return torch.cat([part.flatten() for part in pytree.tree_leaves(found)])
 
-    with torch.inference_mode(False):
-        wanted, ours = slopes(step), slopes(in_parts)
+    try:
+        with torch.inference_mode(False):
+            wanted, ours = slopes(step), slopes(in_parts)
+    except Exception:  # such numbers may be none that it can compute with
+        return False
     return torch.allclose(ours, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()), equal_nan=True)
 
 
