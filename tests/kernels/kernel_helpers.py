@@ -227,3 +227,45 @@ def check_last(layer, tolerance):
     assert_near(ours, exact, "output", tolerance)
     for part in slopes:
         assert_near(gradients[part], slopes[part], part, tolerance)
+
+
+ROWS, COLUMNS, UNITS = 4, 6, 40
+
+
+class Fed(Recurrent):
+    """A memory whose rows are fed to a net of two layers, in several ways of writing it down."""
+
+    def __init__(self, feed):
+        super().__init__(3, 1, backend="fused")
+        self.feed = feed
+        self.W, self.V = nn.Parameter(torch.randn(COLUMNS, UNITS) / 3), nn.Parameter(torch.randn(UNITS, COLUMNS) / 6)
+        self.b, self.U = nn.Parameter(torch.randn(UNITS) / 9), nn.Parameter(torch.randn(3, COLUMNS))
+
+    def initial_state(self, batch, like):
+        return like.new_zeros(batch, ROWS, COLUMNS)
+
+    def constants(self):
+        return self.W, self.b, self.V, self.U
+
+    @property
+    def step(self):
+        def step(constants, u, state):
+            *net, U = constants
+            state = 0.5 * state + 0.5 * (self.feed(net, state.tanh()) + (u @ U).unsqueeze(1)).tanh()
+            return state, state.sum(1)
+
+        return step
+
+
+FEEDS = {
+    "relu": lambda net, z: (z @ net[0] + net[1]).relu() @ net[2],
+    "relu, added to": lambda net, z: z + (z @ net[0] + net[1]).relu() @ net[2],
+    "relu of a linear layer": lambda net, z: F.linear(z, net[0].mT, net[1]).relu() @ net[2],
+    "relu, twice": lambda net, z: (h := (z @ net[0] + net[1]).relu()) @ net[2] + 0.1 * (h * h) @ net[2],
+    "relu, and its mean": lambda net, z: (h := (z @ net[0] + net[1]).relu()) @ net[2] * h.mean(-1, keepdim=True),
+    "relu, and its mean, not learned": lambda net, z: (
+        (h := (z @ net[0] + net[1]).relu()) @ net[2] * h.detach().mean(-1, keepdim=True)
+    ),
+    "no relu": lambda net, z: (z @ net[0] + net[1]) @ net[2],
+    "tanh": lambda net, z: (z @ net[0] + net[1]).tanh() @ net[2],
+}

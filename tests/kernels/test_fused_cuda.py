@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from kernel_helpers import CELLS, Last, assert_near, inputs, make, reference, train
+from kernel_helpers import CELLS, FEEDS, Fed, Last, assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
@@ -74,6 +74,27 @@ def widths():
     """The features of the inputs that loops read."""
     loops = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
     return {shape[0] for loop in loops for shape in loop.signature.inputs}
+
+
+@pytest.mark.parametrize("name", [*FEEDS, "memory_transformer"])
+def test_blocks_of_matrices_give_what_autograd_gives(name, monkeypatch):
+    """Of several samples a program, the last of which is not a whole one; steps are shared where gradients are summed
+    after the loops."""
+    monkeypatch.setattr(plan, "SINGLE", 1)
+    monkeypatch.setattr(recurrence, "_loops", {})
+    torch.manual_seed(0)
+    layer = make(name, cells=PUBLISHED).cuda() if name in PUBLISHED else Fed(FEEDS[name]).cuda()
+    given = inputs(layer, batch=37, steps=19)
+    results, gradients = train(layer, dict(layer.named_parameters()), *given)
+    (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
+    assert all(made.rows > 1 and made.remade for made in loop.kernels)
+    exact, slopes = reference(layer, *given)
+    for place, (ours, wanted) in enumerate(zip(results, exact, strict=True)):
+        assert_near(ours, wanted, f"result {place}")
+    largest = max(float(slope.norm()) for slope in slopes.values())
+    for part in slopes:
+        floor = 0.02 * largest if slopes[part].norm() < 1e-9 else 0.1  # as above
+        assert_near(gradients[part], slopes[part], part, floor=floor)
 
 
 @pytest.mark.parametrize("name", PROJECTING)
