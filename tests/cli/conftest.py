@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nnarena.cli import _guarded
+from nnarena.nn import GRU
 
 OWN = '''
 import torch
@@ -107,3 +109,16 @@ def process(own: Path) -> Arena:
         return Printed(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def wrong_gru(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GRU whose gradient is wrong by a tenth, but in float64."""
+    right = GRU.forward
+
+    def nearly(self: GRU, *arguments: Any) -> Any:
+        output, state = right(self, *arguments)
+        wrong = output if output.dtype.itemsize == 8 else output + 0.1 * (output - output.detach())
+        return wrong, state
+
+    monkeypatch.setattr(GRU, "forward", nearly)

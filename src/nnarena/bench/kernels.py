@@ -6,6 +6,7 @@ saved, and more. Each can be changed here, to see what it is worth on the GPU at
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from nnarena.bench.recurrence import (
 from nnarena.bench.recurrence import batch as samples_of
 from nnarena.bench.timing import Step, graphed, measure, reason
 from nnarena.core.components import find
-from nnarena.core.errors import BadOption
+from nnarena.core.errors import BadOption, Unfit
 from nnarena.core.task import Task
 from nnarena.kernels import recurrence
 from nnarena.kernels.plan import Plan
@@ -72,6 +73,8 @@ def choose(names: list[str]) -> list[str]:
     """All recurrent models, or those asked for."""
     for name in names:
         find("model", name)
+        if not _has_loops(name):
+            raise BadOption(f"{name} has no recurrent layer whose kernels could be measured.")
     return names or [name for name in known() if name not in peers.PEERS and _has_loops(name)]
 
 
@@ -195,4 +198,6 @@ def profile(step: Step) -> dict[str, Any]:
 
 
 def _has_loops(name: str) -> bool:
-    return bool(recurrent_layers(build(name, make_task(name), torch.device("cpu"))))
+    with contextlib.suppress(Unfit):  # what reads no sequences
+        return bool(recurrent_layers(build(name, make_task(name), torch.device("cpu"))))
+    return False

@@ -106,7 +106,10 @@ class Writer:
                 self.pick(tile, tiles)
             elif not tile.steady and tile.op not in ("load", "carry") and tile not in waiting:
                 several = self.parted.get(tile, [tile])
-                self.compute(tile) if len(several) == 1 else self.compute_as_one(several)
+                if len(several) > 1:
+                    self.compute_as_one(several)
+                else:
+                    self.compute(tile)
                 for each in several:
                     self.write(each)
             elif tile.op == "carry":

@@ -125,7 +125,10 @@ def added(sums):
 
 @triton.jit
 def across(a, b, precision: tl.constexpr):
-    """aᵀ b, a sum over their rows, from zero; the smallest of its six products first."""
+    """aᵀ b, a sum over their rows, from zero; the smallest of its six products first.
+
+    As `gemm.six_products`, but turned before all of them: here that leaves threads the registers that they need.
+    """
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)

@@ -321,12 +321,11 @@ class Kernels:
     def _launch(self, text: Text, name: str, memory: dict[str, Tensor]) -> None:
         seeds, batch, steps = self._sizes(memory)
         programs = -(-batch // self.plan.rows)
-        parts, number = 1, 1  # the last of so many steps has a gradient
-        if name == "sums":  # programs share the steps, so that all processors have work
-            number = -(-steps // max(1, min(steps // LEAST, SHARES // (programs * seeds))))
-            parts = -(-steps // number)
-        elif "pull" in memory:
-            number = steps // memory["pull"].shape[2]
+        if name == "sums":  # programs share the steps, so that all processors have work; each has so many
+            of_steps = -(-steps // max(1, min(steps // LEAST, SHARES // (programs * seeds))))
+        else:  # the last of so many has a gradient
+            of_steps = steps // memory["pull"].shape[2] if "pull" in memory else 1
+        parts = -(-steps // of_steps) if name == "sums" else 1
         self._allocate(memory, text.arguments, parts)
         arguments = [memory[argument] for argument in text.arguments]
         kernel = load_kernel(text.source, name)
@@ -337,7 +336,9 @@ class Kernels:
         how += [batch % self.plan.rows == 0] * self.plan.knows_whole
         grid = (programs, seeds, parts)
         with computed_in_place():
-            launch(kernel, grid, *arguments, steps, batch, number, *how, like=like, num_warps=text.warps, num_stages=1)
+            launch(
+                kernel, grid, *arguments, steps, batch, of_steps, *how, like=like, num_warps=text.warps, num_stages=1
+            )
 
 
 def is_direct(code: str) -> bool:
