@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nnarena.bench.timing import measure, reason, side_by_side
+from nnarena.bench.timing import measure, side_by_side
 
 CPU = torch.device("cpu")
 
@@ -41,11 +41,6 @@ def test_a_measurement_makes_the_calls_it_was_asked_for():
     calls = []
     assert measure(lambda: calls.append(1), CPU, 5) > 0
     assert len(calls) == 5
-
-
-def test_a_reason_is_one_line():
-    assert reason(ValueError("first\nsecond")) == "first"
-    assert reason(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 def test_slow_steps_on_a_gpu_are_measured_three_times_at_most():

@@ -147,8 +147,8 @@ def test_attention_is_left_to_torch(caplog, monkeypatch):
     monkeypatch.setattr(chunk, "_compiled", lambda step: pytest.fail("nothing must be compiled"))
 
     def attentive(constants, u, state):
-        tokens = torch.stack([u, state], 1)
-        state = torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)[:, 1]
+        tokens = torch.stack([u, state], 1).unsqueeze(1)  # of one head: torch has attention of its own for these
+        state = torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)[:, 0, 1]
         return state, state
 
     with caplog.at_level(logging.WARNING, "nnarena.kernels"):

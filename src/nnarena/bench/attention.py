@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
 from nnarena.api import build, make_study
-from nnarena.bench.timing import Measure, measure, reason
-from nnarena.core.errors import ArenaError
+from nnarena.bench.timing import Measure, measure
+from nnarena.core.errors import ArenaError, first_line
 from nnarena.engine.device import computing_with, cores, synchronise
 from nnarena.engine.fit import seconds_per_step
 from nnarena.kernels import toolchain
@@ -153,7 +153,7 @@ def _prepared(row: Row, device: torch.device) -> tuple[Row, Measure | None]:
         ours = functools.partial(our_step, row.seeds, device)
         return row, ours if row.way == OURS else functools.partial(measure, step, device)
     except Exception as error:  # torch.compile does not go everywhere
-        return replace(row, note=f"failed: {reason(error)}"), None
+        return replace(row, note=f"failed: {first_line(error)}"), None
 
 
 def model_of(way: str, device: torch.device) -> nn.Module:

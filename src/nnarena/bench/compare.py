@@ -13,7 +13,8 @@ import torch
 
 from nnarena.bench import peers, recurrence
 from nnarena.bench.recurrence import REFERENCE, Row, paths, prepare_population
-from nnarena.bench.timing import LONG, Step, measure, reason, side_by_side
+from nnarena.bench.timing import LONG, Step, measure, side_by_side
+from nnarena.core.errors import first_line
 from nnarena.engine.device import cores, keep_memory
 
 # Load slows torch's LSTM more than most, because its threads wait for each other: beside a reference that much slower
@@ -101,7 +102,7 @@ def _timed(row: Row, own: Here, unit: Here, device: torch.device, rounds: int, l
             step, _ = recurrence.prepare(row.model, row.path, device, length, optimizer=False)
             row = replace(row, seconds=ours, passes=_steady(step, device))
     except Exception as error:
-        return replace(row, note=f"failed: {reason(error)}")
+        return replace(row, note=f"failed: {first_line(error)}")
     return replace(row, ratio=ours / theirs, note=note)
 
 
@@ -121,7 +122,7 @@ def _with_population(row: Row, seeds: int, device: torch.device, length: int | N
             for optimizer in (True, False)
         )
     except Exception as error:
-        note = f"population: {reason(error)}"
+        note = f"population: {first_line(error)}"
         return replace(row, seeds=seeds, note=f"{row.note}; {note}" if row.note else note)
     return replace(row, seeds=seeds, per_seed=per_seed, passes_per_seed=passes)
 

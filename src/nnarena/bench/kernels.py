@@ -32,9 +32,9 @@ from nnarena.bench.recurrence import (
     worst_error,
 )
 from nnarena.bench.recurrence import batch as samples_of
-from nnarena.bench.timing import Step, graphed, measure, reason
+from nnarena.bench.timing import Step, graphed, measure
 from nnarena.core.components import find
-from nnarena.core.errors import BadOption, Unfit
+from nnarena.core.errors import BadOption, Unfit, first_line
 from nnarena.core.task import Task
 from nnarena.kernels import recurrence
 from nnarena.kernels.plan import Plan
@@ -123,7 +123,7 @@ def compare(
                 try:
                     yield _measured(row, options, device)
                 except Exception as error:
-                    yield dataclasses.replace(row, note=f"failed: {reason(error)}")
+                    yield dataclasses.replace(row, note=f"failed: {first_line(error)}")
 
 
 def _measured(row: Row, options: Changes, device: torch.device) -> Row:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from nnarena.bench.timing import graphed, measure, reason, side_by_side
-from nnarena.core.errors import BadOption, UnknownName
+from nnarena.bench.timing import graphed, measure, side_by_side
+from nnarena.core.errors import BadOption, UnknownName, first_line
 from nnarena.optim import SGDP, AdamP, OrthAdam
 
 Make = Callable[..., Optimizer]  # from tensors, and `capturable`
@@ -135,7 +135,7 @@ def _timed(row: Row, make: Make, shapes: Shapes, device: torch.device, rounds: i
             note = "; ".join(note for _, note in found if note)
             row = replace(row, graph=seconds / of_unit, graph_seconds=seconds, note=note)
     except Exception as error:  # a peer that does not go with this torch
-        return replace(row, ratio=None, note=f"failed: {type(error).__name__}: {reason(error)}")
+        return replace(row, ratio=None, note=f"failed: {type(error).__name__}: {first_line(error)}")
     return row
 
 

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from nnarena.bench import peers
-from nnarena.bench.timing import Step, graphed, reason
+from nnarena.bench.timing import Step, graphed
 from nnarena.core.components import catalogue, find
+from nnarena.core.errors import first_line
 from nnarena.core.task import Task
 from nnarena.engine.graph import all_at_once
 from nnarena.kernels import chunk, toolchain
@@ -227,7 +228,7 @@ def check(name: str, path: str, device: torch.device, length: int | None = None)
             row = replace(row, compile_seconds=time.perf_counter() - began)
         error = gradient_error(model, task, x, y)
     except Exception as error:
-        return replace(row, note=f"failed: {reason(error)}")
+        return replace(row, note=f"failed: {first_line(error)}")
     wrong = not error <= LOOSE.get(name, TOLERANCE)
     return replace(row, gradient_error=error, note="failed: its gradient is wrong" if wrong else "")
 

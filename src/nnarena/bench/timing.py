@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import torch
 
+from nnarena.core.errors import first_line
+
 Step = Callable[[], object]
 Measure = Callable[[int], float]  # from a number of calls to the seconds of one
 SLICE = 0.02  # seconds that one measurement lasts at least: a clock and a scheduler are no finer
@@ -64,15 +66,9 @@ def graphed(step: Step) -> tuple[Step, str]:
             step()
     except Exception as error:
         torch.cuda.synchronize()
-        return step, f"no CUDA graph: {reason(error)}"
+        return step, f"no CUDA graph: {first_line(error)}"
 
     def replay(owner: Step = step) -> None:  # whose tensors the graph reads, and must not outlive
         graph.replay()
 
     return replay, ""
-
-
-def reason(error: BaseException) -> str:
-    """The first line of what an error says."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

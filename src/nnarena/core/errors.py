@@ -34,6 +34,12 @@ class StoreError(ArenaError):
     """A study's folder that cannot be used as asked."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line: its first; or the next, where that only names who raised it."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line and not line.endswith("raised:")), type(error).__name__)
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'lstm'?` or the list of what there is, to be put behind "There is no …"."""
     known = sorted(set(known))

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from nnarena.core.errors import first_line
+
 WARM_UP = 3  # calls before the recording: libraries load, optimizers make their state, kernels are chosen
 SYNCHRONISES = "called a synchronizing CUDA operation"
 
@@ -135,7 +137,3 @@ def _lay_alike(optimizer: Optimizer, *_: Any) -> None:
 def is_recordable(optimizer: Optimizer) -> bool:
     """Whether a step is the same kernels on the same memory every time. One that counts on the host is not."""
     return type(optimizer) is SGD or all(group.get("capturable") for group in optimizer.param_groups)
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["without a word"])[0]

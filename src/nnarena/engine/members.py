@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nnarena.core.errors import ArenaError, StoreError
+from nnarena.core.errors import ArenaError, StoreError, first_line
 from nnarena.core.files import write_json, write_text
 from nnarena.core.spec import Samples
 from nnarena.core.trial import Trial
@@ -21,7 +21,6 @@ from nnarena.engine.attention import attention_maps
 from nnarena.engine.checkpoint import load_checkpoint, save_checkpoint
 from nnarena.engine.collapse import Answers
 from nnarena.engine.device import device_name, is_lost, peak_memory, versions
-from nnarena.engine.graph import first_line
 from nnarena.engine.prepare import Ready, prepare
 from nnarena.engine.schedule import Schedule
 from nnarena.engine.stack import is_out_of_memory

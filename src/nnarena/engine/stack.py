@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.optim import SGD, Adadelta, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
+from nnarena.core.errors import first_line
 from nnarena.core.trial import Trial
 from nnarena.engine.blend import Blend
 from nnarena.engine.drop import dropping
-from nnarena.engine.graph import first_line
 from nnarena.engine.norms import SideBySide
 from nnarena.engine.prepare import make_optimizer
 from nnarena.engine.step import Data, State, judge, keep_buffers

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from nnarena.core.errors import first_line
 from nnarena.core.files import disk_is_full
 from nnarena.core.trial import Trial
 from nnarena.core.workload import expecting
 from nnarena.engine.device import computing_with, free_memory, reset_peak_memory, synchronise
-from nnarena.engine.graph import first_line
 from nnarena.engine.logs import passing_on
 from nnarena.engine.members import Member
 from nnarena.engine.practice import Practice, Practitioner, practises

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nnarena.core.errors import first_line
 from nnarena.core.workload import expected_calls
 from nnarena.kernels import toolchain
 
@@ -225,8 +226,7 @@ def _refusal(step: Step, constants: Any, chunk: Any, state: Any, last: bool) -> 
         with _compiling(state):
             train()
     except Exception as error:
-        said = str(error).strip() or type(error).__name__
-        _tried[key] = f"they could not be compiled ({said.splitlines()[0]})"
+        _tried[key] = f"they could not be compiled ({first_line(error)})"
     if _tried[key]:
         log.warning("The steps of %s run eagerly: %s.", step.__qualname__, _tried[key])
     return _tried[key]

@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from nnarena.core.errors import first_line
 from nnarena.kernels.graph import leading_to, name_of, unreached
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature
 
@@ -48,7 +49,7 @@ def hoist(step: FlatStep, signature: Signature) -> Hoisted | None:
     try:
         graph = make_fx(forward, tracing_mode="fake")(constants, inputs, state).graph
     except Exception as error:
-        raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {error}") from error
+        raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {first_line(error)}") from error
     graph.eliminate_dead_code()
     places = [node for node in graph.nodes if node.op == "placeholder"]
     counts = (len(constants), len(inputs))

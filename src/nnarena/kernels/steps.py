@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from nnarena.core.errors import first_line
 from nnarena.kernels.trace import CannotCompile, FlatStep, Signature
 
 Tensors = list[Tensor]
@@ -100,7 +101,7 @@ class Steps:
             try:
                 self.made[key] = self._compile(constants, first, state, training)
             except Exception as error:
-                self.made[key] = CannotCompile(f"torch.compile cannot: {type(error).__name__}: {error}")
+                self.made[key] = CannotCompile(f"torch.compile cannot: {type(error).__name__}: {first_line(error)}")
         if isinstance(self.made[key], CannotCompile):
             raise self.made[key]
         return self.made[key]

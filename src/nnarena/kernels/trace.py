@@ -20,6 +20,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from nnarena.core.errors import first_line
+
 aten = torch.ops.aten
 
 
@@ -123,7 +125,7 @@ def trace(step: FlatStep, signature: Signature) -> Traced:
         try:
             new, output = step(constants, inputs, state)
         except Exception as error:
-            raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {error}") from error
+            raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {first_line(error)}") from error
         wanted = [part.shape for part in state]
         if [part.shape for part in new] != wanted:
             raise CannotCompile("its state changes shape from step to step.")
@@ -131,7 +133,7 @@ def trace(step: FlatStep, signature: Signature) -> Traced:
         try:
             graph = make_fx(joint, decompositions(), tracing_mode="fake")(constants, inputs, state, pulls).graph
         except Exception as error:
-            raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {error}") from error
+            raise CannotCompile(f"its step cannot be traced: {type(error).__name__}: {first_line(error)}") from error
     graph.eliminate_dead_code()
     return _sort_out(graph, signature, learned, driven)
 
