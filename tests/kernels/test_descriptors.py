@@ -74,6 +74,7 @@ def test_a_kernel_without_such_products_stays_as_it_is():
     assert in_place(text) == text
 
 
+@pytest.mark.skipif(not hasattr(knobs.runtime, HOOK), reason="This Triton lets nobody look at its stages.")
 def test_somebody_elses_look_at_the_stages_is_left_alone(monkeypatch):
     def others(*given):
         return "theirs", "theirs"
