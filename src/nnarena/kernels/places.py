@@ -1,16 +1,22 @@
-"""Where the numbers of a node lie, and whether some of them are all."""
+"""Where the numbers of a node lie, how they get there, and whether some of them are all."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from torch.fx import Node
 
 from nnarena.kernels.compiled import Place
-from nnarena.kernels.graph import enumerate_parts, own_shape, unshaped
-from nnarena.kernels.index import Index
+from nnarena.kernels.graph import enumerate_parts, own_shape, shape_of, unshaped
+from nnarena.kernels.index import Affine, Index
+from nnarena.kernels.kernel import Kernel, Store, needed_tiles
 from nnarena.kernels.rewrite import Reader
 from nnarena.kernels.tiles import Ref, Source, Tile
+
+T = TypeVar("T")
+HERE = Affine(0)  # the one sample that was traced
 
 
 def rows_of(memory: Source, node: Node, start: int = 0) -> Place:
@@ -26,6 +32,37 @@ def source_of(place: Place, node: Node, numbers: int, dead: bool) -> Source:
     extra = int(place.name.startswith("hist"))
     shape = (*rows, place.pitch or width)
     return Source(place.name, shape, rows=True, time=True, extra=extra, dead=dead, start=place.start, width=numbers)
+
+
+def everywhere(reader: Reader, shape: tuple[int, ...], body: Callable[[Index], T]) -> list[T]:
+    """`body(index)` for all of a tensor, cut where what it reads has seams."""
+
+    def inside(index: Index) -> list[T]:
+        if len(index) == len(shape):
+            return [body(index)]
+        rest = reader.over(shape[len(index)], lambda part, _: inside((*index, part)))
+        return [result for results in rest for result in results]
+
+    return inside(())
+
+
+def stores(reader: Reader, kernel: Kernel, node: Node, source: Source, place: int | None = None) -> list[Store]:
+    """A node written to memory; in the pieces in which it is computed anyway, if these are all of it.
+
+    `place` is where it is written among several that share the memory.
+    """
+    shape = own_shape(node)
+    front = (HERE,) if shape != shape_of(node) else ()
+    where = () if place is None else (Affine(place),)
+    needed = needed_tiles(kernel)
+    pieces = [
+        (index[len(front) :], value)
+        for index, value in reader.places.get(node, [])
+        if isinstance(value, Ref) and value.tile in needed
+    ]
+    if is_partition([index for index, _ in pieces], shape):
+        return [Store(source, (*where, *index), value) for index, value in pieces]
+    return everywhere(reader, shape, lambda index: Store(source, (*where, *index), reader.read(node, (*front, *index))))
 
 
 def is_one_of(tiles: set[Tile], reader: Reader, node: Node) -> bool:
