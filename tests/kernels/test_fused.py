@@ -364,7 +364,7 @@ def test_sums_for_every_row_come_with_a_product(rows, also, monkeypatch):
     for ours, wanted in zip([*results, *gradients.values()], [*exact, *slopes.values()], strict=True):
         assert_near(ours, wanted, "rows")
     (loop,) = [made for made in recurrence._loops.values() if isinstance(made, Loop)]
-    by_row = [each for each in loop.at(3).sums if each.by_row]
+    by_row = [each for each in loop.at(3).after.sums if each.by_row]
     assert bool(by_row) == (rows <= gemm.MOST_FEW)
 
 

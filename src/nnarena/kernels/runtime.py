@@ -8,27 +8,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nnarena.core.files import write_text
+from nnarena.kernels.after import After
 from nnarena.kernels.compile import compile_step
-from nnarena.kernels.compiled import Compiled, Gemm, Part, Text, Total
+from nnarena.kernels.compiled import Compiled, Text
 from nnarena.kernels.descriptors import computed_in_place
-from nnarena.kernels.gemm import (
-    MOST_FEW,
-    Sizes,
-    for_every_row,
-    product_and_sum_over_steps,
-    product_over_steps,
-    products_over_steps,
-)
 from nnarena.kernels.launch import OPTIONS, launch
 from nnarena.kernels.parts import added_up
 from nnarena.kernels.plan import Plan, make_plan
@@ -102,15 +94,6 @@ def precision_on(device: torch.device) -> str:
     return "bf16x6" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-class Sums(NamedTuple):
-    """What is added up over all samples and steps: a part of memory, all rows or each for itself; or each number of an
-    input times it."""
-
-    part: Part
-    times: int | None = None
-    by_row: bool = False
-
-
 class Kernels:
     """Three kernels, ready to be launched: forward in training, forward else, and backward."""
 
@@ -120,13 +103,7 @@ class Kernels:
         self.kept = sorted(
             name for name in compiled.forward.arguments if name.startswith(("hist", "saved", "signs", "size"))
         )
-        # sums that come with a product which reads the same: gradients of biases, and of weights of a few features
-        self.sums = [
-            Sums(part, each.times, by_row=not self._is_whole(each))
-            for each in compiled.totals
-            if self._is_whole(each) or self._is_by_row(each)
-            for part in each.parts
-        ]
+        self.after = After(compiled)
         self.fits: dict[torch.device, bool] = {}
         self.direct: dict[str, bool] = {}  # source: whether threads read and write what is theirs
 
@@ -183,16 +160,9 @@ class Kernels:
             memory |= self._memory(tensors, text) | memory
             self._launch(text, "sums", memory)
         gradients: dict[str, Tensor] = {name: added_up(memory[name]) for name in memory if name.startswith("dc")}
-
-        def add(constant: int, part: Tensor) -> None:
+        for constant, part in self.after.gradients(memory):
             known = gradients.get(f"dc{constant}")
             gradients[f"dc{constant}"] = part if known is None else known + part
-
-        sums: dict[Sums, Tensor] = {}
-        for gemm in compiled.gemms:
-            add(gemm.constant, self._product(gemm, memory, sums))
-        for total in compiled.totals:
-            add(total.constant, self._total(total, memory, sums))
         constants, inputs, state = self.counts
         return [
             *(gradients.get(f"dc{i}") for i in range(constants)),
@@ -204,87 +174,6 @@ class Kernels:
         """Of all steps that were taken with one input together."""
         repeats = self.compiled.repeats
         return gradient if gradient is None or repeats == 1 else gradient.unflatten(2, (-1, repeats)).sum(3)
-
-    def _product(self, gemm: Gemm, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> Tensor:
-        """A gradient of a weight. Sums that are wanted of one of its factors go into `sums`."""
-        rows, columns = gemm.sides(self.compiled.shapes[f"c{gemm.constant}"])
-        of_rows, of_columns = (
-            [each for each in self.sums if each not in sums and each.part.within(side)] for side in (rows, columns)
-        )
-        if of_columns and not of_rows:
-            product = self._product_and_sums(columns, rows, of_columns, memory, sums).mT
-        else:
-            product = self._product_and_sums(rows, columns, of_rows, memory, sums)
-        return product if gemm.scale == 1 else gemm.scale * product
-
-    def _product_and_sums(
-        self, left: Part, right: Part, wanted: list[Sums], memory: dict[str, Tensor], sums: dict[Sums, Tensor]
-    ) -> Tensor:
-        """A product, and sums that are wanted of its left side; with one input or for each row, if one is such."""
-        factor, summed = _factor(memory, left), any(each == Sums(each.part) for each in wanted)
-        few = next((each for each in wanted if each.by_row or each.times is not None), None)
-        if few and few.by_row and factor.shape[3] + summed > MOST_FEW:
-            few = None
-        found = products_over_steps(
-            factor,
-            _factor(memory, right),
-            self.plan.precision,
-            few=None if few is None else _which_row(factor) if few.by_row else memory[f"u{few.times}"],
-            summed=summed,
-            sizes=self._sizes_of(left, right, few.times if few else None, memory),
-        )
-        for each in wanted:
-            plain = each == Sums(each.part)
-            if plain or (few and each[1:] == few[1:]):
-                begin = each.part.place.start - left.place.start
-                whole = found.sum if plain else found.thin
-                sums[each] = whole[..., begin : begin + each.part.width]
-        return found.product
-
-    def _sizes_of(self, left: Part, right: Part, times: int | None, memory: dict[str, Tensor]) -> Sizes | None:
-        """How large the numbers of two factors are, if that is known of both; and those of an input."""
-        known = self.compiled.sizes
-        if left not in known or right not in known:
-            return None
-        few = known.get(f"u{times}")
-        return Sizes(memory[known[left]], memory[known[right]], memory[few] if few else None)
-
-    def _total(self, total: Total, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> Tensor:
-        """A gradient of a bias, or of weights that an input of a few features meets."""
-        if self._is_whole(total):
-            wanted = [Sums(part, total.times) for part in total.parts]
-            for each in wanted:
-                if each not in sums:
-                    self._sum_alone(each, memory, sums)
-            return torch.cat([sums[each] for each in wanted], -1) if len(wanted) > 1 else sums[wanted[0]]
-        (part,), sizes = total.parts, self.compiled.shapes[f"c{total.constant}"]
-        if (known := sums.get(Sums(part, by_row=True))) is not None:
-            return known
-        rows = _factor(memory, part).sum((1, 2)).flatten(1)
-        return rows.unflatten(1, (-1, math.prod(sizes))).sum(1).unflatten(1, sizes)
-
-    def _sum_alone(self, wanted: Sums, memory: dict[str, Tensor], sums: dict[Sums, Tensor]) -> None:
-        """A sum of what no product reads; and the bias', which reads the same."""
-        factor, bias = _factor(memory, wanted.part), Sums(wanted.part)
-        if wanted.times is None:
-            sums[wanted] = factor.sum((1, 2, 3))
-            return
-        few = for_every_row(memory[f"u{wanted.times}"], factor)
-        if bias in self.sums:
-            product, sums[bias] = product_and_sum_over_steps(factor, few, self.plan.precision)
-        else:
-            product = product_over_steps(factor, few, self.plan.precision)
-        sums[wanted] = product.mT
-
-    def _is_whole(self, total: Total) -> bool:
-        """Whether a sum has the shape of the constant as it is."""
-        shape = self.compiled.shapes[f"c{total.constant}"]
-        return total.times is not None or shape == (sum(part.width for part in total.parts),)
-
-    def _is_by_row(self, total: Total) -> bool:
-        """Whether it has a number for each of every row, and rows are so few that they are told from each other."""
-        (part, *others), shape = total.parts, self.compiled.shapes[f"c{total.constant}"]
-        return not others and 1 < part.place.rows <= MOST_FEW and shape == (part.place.rows, part.width)
 
     def _memory(self, tensors: Sequence[Tensor], text: Text) -> dict[str, Tensor]:
         """What a kernel is given."""
@@ -361,12 +250,6 @@ def _has_pairs(layout: str) -> bool:
     return bool(re.match(r"nvidia_mma|linear<\{register = \[\[(0, )*1\]", layout))
 
 
-def _which_row(factor: Tensor) -> Tensor:
-    """(S, B, T · rows, rows): a one for each row of (S, B, T, rows, width) at its place."""
-    seeds, batch, steps, rows, _ = factor.shape
-    return torch.eye(rows, device=factor.device).repeat(steps, 1).expand(seeds, batch, -1, -1)
-
-
 def _whole(tensor: Tensor) -> Tensor:
     """In one piece of memory that begins where several numbers can be read at once; a part of another may not."""
     tensor = tensor.contiguous()
@@ -387,15 +270,6 @@ def _number_type(dtype: torch.dtype) -> torch.dtype:
 def _written_type(name: str) -> torch.dtype:
     """The type of memory that kernels write."""
     return torch.int8 if name.startswith("signs") else torch.float32
-
-
-def _factor(memory: dict[str, Tensor], part: Part) -> Tensor:
-    """(S, B, T, rows, width); of a history, the states before each step."""
-    whole, place = memory[part.place.name], part.place
-    numbers = (whole[:, :, :-1] if place.name.startswith("hist") else whole).flatten(3)
-    if place.pitch:
-        return numbers.unflatten(3, (place.rows, place.pitch))[..., place.start : place.start + part.width]
-    return numbers[..., place.start : place.start + place.rows * part.width].unflatten(3, (place.rows, part.width))
 
 
 @functools.cache
