@@ -22,9 +22,10 @@ from nnarena.kernels.memory import Memory
 from nnarena.kernels.partition import read_in_other_parts
 from nnarena.kernels.places import HERE, is_one_of, source_of, stores
 from nnarena.kernels.plan import NARROW, Plan, warps_for
+from nnarena.kernels.program import Program
 from nnarena.kernels.remade import Group, groups, shares
 from nnarena.kernels.rewrite import SINGLES, NeedCut, Reader
-from nnarena.kernels.tiles import Carry, Program, Source, Value
+from nnarena.kernels.tiles import Carry, Source, Value
 from nnarena.kernels.trace import CannotCompile, Signature, Traced
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from nnarena.kernels.index import Axis, Index
 from nnarena.kernels.plan import Plan
-from nnarena.kernels.tiles import Carry, Program, Ref, Source, Tile, Value
+from nnarena.kernels.program import Program
+from nnarena.kernels.tiles import Carry, Ref, Source, Tile, Value
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nnarena.kernels.index import Axis
-from nnarena.kernels.tiles import Program, Ref, Tile, Value
+from nnarena.kernels.program import Program
+from nnarena.kernels.tiles import Ref, Tile, Value
 
 ALIGNED = 16  # numbers: what is read at once begins at a multiple
 

@@ -17,8 +17,9 @@ from torch.fx import Node
 from nnarena.kernels.graph import name_of, shape_of, unshaped
 from nnarena.kernels.index import ZERO, Affine, Axis, Factor, Index, Repad, Straddle, axes_of, broadcast, cut
 from nnarena.kernels.plan import NARROW
+from nnarena.kernels.program import Program
 from nnarena.kernels.rules import RULES
-from nnarena.kernels.tiles import Carry, Program, Ref, Source, Tile, Value
+from nnarena.kernels.tiles import Carry, Ref, Source, Tile, Value
 from nnarena.kernels.trace import CannotCompile
 from nnarena.kernels.views import VIEWS
 
