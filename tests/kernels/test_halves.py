@@ -16,7 +16,16 @@ from sm90 import HEAVY, MANY, loop_of
 from torch import nn
 
 from nnarena.kernels import gemm, plan, recurrence, runtime
-from nnarena.kernels.halves import better_scale, halves, in_range, power, undone
+from nnarena.kernels.halves import (
+    across_in_halves,
+    better_scale,
+    halves,
+    in_range,
+    power,
+    scaled_halves,
+    undone,
+    weighted_in_halves,
+)
 from nnarena.nn import UnitaryRNN
 from nnarena.nn.recurrent import Recurrent
 
@@ -288,3 +297,65 @@ def test_products_over_steps_of_halves(height, width, features, summed, device):
         assert_near(found.thin, thin, "thin product", 1e-6, floor=0.0)
     if summed:
         assert_near(found.sum, exact.sum((1, 2, 3)), "sum", 1e-6, floor=0.0)
+
+
+ROWS, WIDTH = 64, 32
+
+
+@triton.jit
+def multiply_on_the_spot(x, w, weighted, across, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """x W, and xᵀ of that."""
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)
+    x = scaled_halves(tl.load(x + row * WIDTH + column[None, :]))
+    w = scaled_halves(tl.load(w + column[:, None] * WIDTH + column[None, :]))
+    made = weighted_in_halves(w, x)
+    tl.store(weighted + row * WIDTH + column[None, :], made)
+    tl.store(across + column[:, None] * WIDTH + column[None, :], across_in_halves(made, x))
+
+
+def on_the_spot(x, w):
+    weighted, across = torch.empty_like(x), torch.empty_like(w)
+    multiply_on_the_spot[(1,)](x, w, weighted, across, ROWS, WIDTH)
+    return weighted, across
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("weights", [1e-10, 1.0, 1e10])
+@pytest.mark.parametrize("size", [1e-28, 1e-18, 1e-9, 1.0, 1e9, 1e18])
+def test_scales_that_are_found_on_the_spot_suit_every_size(size, weights, device):
+    """As good as float32, for results between 1e-36 and 1e36."""
+    torch.manual_seed(0)
+    x, w = size * torch.randn(ROWS, WIDTH, device=device), weights * torch.randn(WIDTH, WIDTH, device=device)
+    weighted, across = on_the_spot(x, w)
+    if 1e-36 < size * weights < 1e36:
+        assert_near(weighted, x.double() @ w.double(), "x W", 1e-6, floor=0.0)
+    if 1e-36 < size * weights < 1e36 and 1e-36 < size * size * weights < 1e36:
+        assert_near(across, weighted.double().mT @ x.double(), "xᵀ x W, turned", 1e-6, floor=0.0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_small_rows_beside_large_ones_keep_their_digits(device):
+    """Down to 2⁻¹⁶ of the largest number of a block, and each unit by itself."""
+    torch.manual_seed(0)
+    x, w = torch.randn(ROWS, WIDTH, device=device), torch.randn(WIDTH, WIDTH, device=device)
+    x[1:] *= 2.0**-16
+    w *= torch.logspace(0, -16, WIDTH, base=2, device=device)
+    weighted, _ = on_the_spot(x, w)
+    error = (weighted - x.double() @ w.double()).abs()
+    assert (error < 1e-6 * (x.double().abs() @ w.double().abs())).all()
+    x[0] = 0  # what large rows gave nothing to is as exact as they are
+    weighted, across = on_the_spot(x, w)
+    wanted = weighted.double().mT @ x.double()
+    assert ((across - wanted).abs().amax(1) < 1e-6 * wanted.abs().amax(1)).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_what_is_no_number_does_not_vanish(bad, device):
+    torch.manual_seed(0)
+    x, w = torch.randn(ROWS, WIDTH, device=device), torch.randn(WIDTH, WIDTH, device=device)
+    x[5, 3] = bad
+    weighted, across = on_the_spot(x, w)
+    assert not weighted[5].isfinite().any() and not across.isfinite().any()
+    zeros = torch.zeros_like(x)
+    assert not any(part.any() for part in on_the_spot(zeros, w))

@@ -9,7 +9,8 @@ from sm90 import loop_of
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
-from nnarena.kernels import chunk, cpu, gemm, plan, recurrence, runtime, toolchain
+from nnarena.kernels import chunk, cpu, gemm, plan, recurrence, toolchain
+from nnarena.kernels.after import After
 from nnarena.kernels.linear import THIN, Projection, linear
 from nnarena.kernels.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, GRU, LSTM, ODELSTM, Elman, ExpUnitaryRNN, Jordan, Recurrent, UnitaryRNN
@@ -263,13 +264,13 @@ def test_what_is_projected_is_never_written(name, blocks, monkeypatch):
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_of_weights_and_bias_come_with_a_product(name, blocks, monkeypatch):
     """Nobody reads the large factor for them once more."""
-    read, alone = [], runtime.Kernels._sum_alone
+    read, alone = [], After._sum_alone
 
     def counted(kernels, wanted, *rest):
         read.append(wanted)
         return alone(kernels, wanted, *rest)
 
-    monkeypatch.setattr(runtime.Kernels, "_sum_alone", counted)
+    monkeypatch.setattr(After, "_sum_alone", counted)
     layer = layer_of(name, 2)
     train(layer, dict(layer.named_parameters()), *inputs(layer, BATCH), driven=False)
     assert len(read) == ALONE.get(name, 0)

@@ -109,5 +109,15 @@ def test_a_kernel_adds_up_what_is_made_of_the_same_products():
     loop = loop_of("memory_augmented_transformer")
     texts = [text.source for text in loop.at(MANY).compiled.sums]
     assert len(texts) == 2, "one for each half of the units"
-    assert all(text.count("across(") == 2 for text in texts), "both weights"
+    assert all(text.count(" across_in_halves(") + text.count("(across_in_halves(") == 2 for text in texts), (
+        "both weights"
+    )
+    assert all(text.count("weighted_in_halves(") == 2 for text in texts)
+    for text in texts:  # weights are split once, before the loop; what is read, once for both products
+        begin, loop = text.partition("for step in")[::2]
+        assert begin.count("scaled_halves(") == loop.count("scaled_halves(") == 2
+    (tf32,) = {
+        text.source.count("halves") for text in loop_of("memory_augmented_transformer").at(MANY, "tf32").compiled.sums
+    }
+    assert tf32 == 0, "who wants less has one product"
     assert "begin + own" in texts[0] and shares([]) == [[]]

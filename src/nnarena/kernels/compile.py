@@ -13,6 +13,7 @@ from nnarena.kernels.compiled import Compiled, Part, Place, Text
 from nnarena.kernels.emit import emit
 from nnarena.kernels.emit_cpp import emit_cpp
 from nnarena.kernels.emit_halves import emit_in_halves
+from nnarena.kernels.emit_sums import emit_sums
 from nnarena.kernels.gradients import Gradients, sums_of
 from nnarena.kernels.graph import own_shape, shape_of, unshaped
 from nnarena.kernels.index import Axis, Factor, Index, Straddle
@@ -76,8 +77,7 @@ class Builder:
         if self.plan.lanes:
             return Text(emit_cpp(kernel), arguments(kernel), 1)
         warps = warps_for(needed_tiles(kernel), kernel.plan)
-        write = emit_in_halves if multiplied(kernel) else emit
-        return Text(write(kernel, warps), arguments(kernel), warps)
+        return Text(_writer(kernel)(kernel, warps), arguments(kernel), warps)
 
     def _settled(self, plan: Plan, build: Callable[[Cuts], T]) -> T:
         """Build; where what is carried is read in parts, cut it there and build again."""
@@ -211,6 +211,12 @@ class Builder:
         self.memory.shapes[name] = ()
         kernel.sizes.append(Size(Source(name, (), rows=False, time=False), of))
         return name
+
+
+def _writer(kernel: Kernel) -> Callable[[Kernel, int], str]:
+    if kernel.apart and kernel.plan.halves:
+        return emit_sums
+    return emit_in_halves if multiplied(kernel) else emit
 
 
 def _program(plan: Plan) -> Program:

@@ -45,10 +45,41 @@ def added_in_halves(sums, grow):
 
 
 @triton.jit
-def power(size, exponent):
-    """The power of two that brings numbers of this size to 2^`exponent` or a little more; from LOWEST to HIGHEST."""
+def scaled_halves(x):
+    """The halves of a matrix whose largest number is brought to 2¹⁴, and what undoes that."""
+    scale = power(tl.max(tl.abs(x)), 14, most=126)
+    high, low = halves(x * scale, 1.0)
+    return high, low, undone(scale)
+
+
+@triton.jit
+def weighted_in_halves(weights, x):
+    """x W of the halves of both, as the transpose of Wᵀ xᵀ; the smallest products first."""
+    high, low, grow = weights
+    x_high, x_low, x_grow = x
+    high, low, x_high, x_low = tl.trans(high), tl.trans(low), tl.trans(x_high), tl.trans(x_low)
+    part = tl.dot(high, x_low)
+    part = tl.dot(low, x_high, part)
+    return tl.trans(tl.dot(high, x_high, part) * (grow * x_grow))
+
+
+@triton.jit
+def across_in_halves(a, b):
+    """aᵀ b, a sum over their rows, from zero; of b, its halves. Each column of a has a scale of its own."""
+    turned = tl.trans(a)
+    scale = power(tl.max(tl.abs(turned), 1), 14, most=126)
+    a_high, a_low = halves(turned * scale[:, None], 1.0)
+    high, low, grow = b
+    part = tl.dot(a_high, low)
+    part = tl.dot(a_low, high, part)
+    return tl.dot(a_high, high, part) * (undone(scale) * grow)[:, None]
+
+
+@triton.jit
+def power(size, exponent, most=63):
+    """The power of two that brings numbers of this size to 2^`exponent` or a little more; from LOWEST to 2^`most`."""
     biased = 254 + exponent - ((size.to(tl.int32, bitcast=True) >> 23) & 0xFF)
-    return (tl.minimum(tl.maximum(biased, 127 - 112), 127 + 63) << 23).to(tl.float32, bitcast=True)
+    return (tl.minimum(tl.maximum(biased, 127 - 112), 127 + most) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit

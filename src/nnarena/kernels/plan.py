@@ -61,7 +61,8 @@ class Plan:
                other works while one waits for memory; and a sample's way back that reads more than its threads can
                hold would only put it aside. To announce much takes time, too: blocks of matrices do not on the way back
     halves     whether a block multiplies by weights in two parts of float16 each, three products instead of six, with
-               scales that keep it as good as bf16x6 (`emit_halves`)
+               scales that keep it as good as bf16x6 (`emit_halves`); what is added up after the loops always does
+               where bf16x6 is wanted (`emit_sums`)
     lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
     remade     whether factors of gradients are made again, after the loops, of what is less to be written (`remade`)
     aside      whether a vector that is read in other parts than it is computed in is laid aside in memory and read from
@@ -109,7 +110,7 @@ class Plan:
 
     def way_across(self) -> Plan:
         """For kernels that add up gradients after the loops: as on the way back, with memory as on the way forward."""
-        return replace(self.way_back(), announce=self.announce)
+        return replace(self.way_back(), announce=self.announce, halves=self.precision == "bf16x6")
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.

@@ -9,15 +9,16 @@ What their factors are made of is written down, and nothing else: the factors ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch.fx import Node
 
 from nnarena.kernels.graph import multiplies, name_of, own_shape, shape_of, unshaped
 from nnarena.kernels.kernel import Sum
 from nnarena.kernels.partition import addends, factors
-from nnarena.kernels.tiles import MAPS, Ref, Tile, Value
+from nnarena.kernels.tiles import MAPS, Ref, Tile
 from nnarena.kernels.trace import Traced
 
 PASSED = ("relu", "threshold_backward", "cat")  # what takes no time
@@ -140,7 +141,8 @@ def shares(sums: list[Sum]) -> list[list[Sum]]:
     found: list[tuple[set[Tile], list[Sum]]] = []
     rest: list[Sum] = []
     for each in sums:
-        products = {tile for term in each.terms for tile in _products_below(term)}
+        below = [arg for term in each.terms if isinstance(term, Ref) for arg in term.tile.args]
+        products = products_in(below)
         if not products:
             rest.append(each)
             continue
@@ -153,14 +155,14 @@ def shares(sums: list[Sum]) -> list[list[Sum]]:
     return [[*first, *rest], *others]
 
 
-def _products_below(term: Value) -> set[Tile]:
-    """The products that a term is made of, but for its own."""
+def products_in(values: Iterable[Any]) -> set[Tile]:
+    """The products that some values are made of, or are."""
     found: set[Tile] = set()
-    todo = list(term.tile.args) if isinstance(term, Ref) else []
+    todo = list(values)
     while todo:
-        arg = todo.pop()
-        if isinstance(arg, Ref) and arg.tile not in found:
-            todo += arg.tile.args
-            if arg.tile.op in ("dot", "dots") and not arg.tile.steady:
-                found.add(arg.tile)
+        value = todo.pop()
+        if isinstance(value, Ref) and value.tile not in found:
+            todo += value.tile.args
+            if value.tile.op in ("dot", "dots") and not value.tile.steady:
+                found.add(value.tile)
     return found
