@@ -56,8 +56,14 @@ def test_the_cell_of_contributing_becomes_a_kernel(monkeypatch: pytest.MonkeyPat
 def test_every_kernel_file_is_in_contributing() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     listed = text.partition("src/nnarena/kernels/\n")[2].partition("```")[0]
-    there = {path.name for path in (ROOT / "src/nnarena/kernels").glob("*.py")} - {"__init__.py"}
-    assert set(re.findall(r"^  (\w+\.py) ", listed, re.MULTILINE)) == there
+    room, folder, found = ROOT / "src/nnarena/kernels", "", set()
+    for indent, name in re.findall(r"^( +)(\S+)", listed, re.MULTILINE):
+        if name.endswith("/"):
+            folder = name
+        else:
+            found.add(name if indent == "  " else folder + name)
+    there = {path.relative_to(room).as_posix() for kind in ("*.py", "*.hpp") for path in room.rglob(kind)}
+    assert found == {name for name in there if not name.endswith("__init__.py")}
 
 
 def test_every_command_is_in_the_readme_and_every_one_there_exists() -> None:

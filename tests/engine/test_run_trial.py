@@ -21,7 +21,8 @@ from nnarena.engine.step import evaluate
 from nnarena.engine.tensors import load
 from nnarena.engine.trainer import Alone
 from nnarena.engine.trial import EPOCHS, run_trial
-from nnarena.kernels import cpu, recurrence, toolchain
+from nnarena.kernels import recurrence, toolchain
+from nnarena.kernels.cpu import runtime as cpu
 from nnarena.results.folder import CHECKPOINT, CURVE, MODEL, RESULT, TRIAL, TrialFolder
 
 SIZES = {"lstm": "lstm[hidden_size=6]", "gru": "gru[hidden_size=6]", "transformer": "transformer[d_model=4]"}

@@ -30,9 +30,10 @@ from unittest import mock
 import torch
 
 import nnarena
-from nnarena.kernels import passes, recurrence, runtime
-from nnarena.kernels.compiled import Text
-from nnarena.kernels.descriptors import computed_in_place
+from nnarena.kernels import passes, recurrence
+from nnarena.kernels.compiler.compiled import Text
+from nnarena.kernels.gpu import runtime
+from nnarena.kernels.gpu.descriptors import computed_in_place
 from nnarena.kernels.launch import OPTIONS
 
 CAPABILITY, WARP = 90, 32
@@ -214,7 +215,9 @@ def others() -> dict[str, dict[str, int]]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nnarena.kernels import axial, axial_conv, dense, exponential, gemm, norm, parts, projected, rotation
+    from nnarena.kernels.gpu import gemm, parts
+    from nnarena.kernels.layers import axial, axial_conv, dense, exponential, norm, rotation
+    from nnarena.kernels.optimizers import projected
 
     plain = {"BY_SAMPLE": True, "SUMMED": False, "TURNED": False, "SHARED": False, "precision": "bf16x6"}
     plain |= {"FEATURES": 0, "EVERY": 1, "few_feature": 1}
@@ -333,7 +336,7 @@ def others() -> dict[str, dict[str, int]]:
 
 def _of_rotations(units: int, kind: str) -> dict[str, Any]:
     """What kernels are told of a matrix of 16 layers of rotations."""
-    from nnarena.kernels import rotation
+    from nnarena.kernels.layers import rotation
 
     absent = {} if kind == "complex" else dict.fromkeys(("phi", "omega", "im", "pull_im"))
     return {**rotation._sizes(torch.empty(1, 8, units - 1)), **absent}

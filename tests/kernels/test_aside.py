@@ -10,8 +10,9 @@ from kernel_helpers import CELLS, assert_near, check_last, check_without_gradien
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
-from nnarena.kernels import plan, recurrence
-from nnarena.kernels.runtime import Loop, is_direct
+from nnarena.kernels import recurrence
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.gpu.runtime import Loop, is_direct
 from nnarena.nn import DNC, Recurrent
 
 pytestmark = pytest.mark.filterwarnings(

@@ -17,7 +17,7 @@ from nnarena.nn import AttentionWise2d, attention_wise
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed.", allow_module_level=True)
 
-from nnarena.kernels import relevance
+from nnarena.kernels.layers import relevance
 
 CASES = {
     "odd sides": ((1, 7, 5, 2), 3, {}),

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from nnarena.core.workload import expecting
-from nnarena.kernels import chunk, toolchain
+from nnarena.kernels import toolchain
+from nnarena.kernels.cpu import chunk
 from nnarena.nn import CTRNN, GRU, LSTM
 
 B, F, H = 3, 2, 4

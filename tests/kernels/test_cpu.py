@@ -27,11 +27,13 @@ from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 
 from nnarena.core.workload import expecting
-from nnarena.kernels import chunk, cpu, recurrence, toolchain
-from nnarena.kernels.nest_cpp import MAPS
-from nnarena.kernels.nests import ALIGNED, Room
-from nnarena.kernels.plan import LANES
-from nnarena.kernels.tiles import MAPS as RULES
+from nnarena.kernels import recurrence, toolchain
+from nnarena.kernels.compiler.plan import LANES
+from nnarena.kernels.compiler.tiles import MAPS as RULES
+from nnarena.kernels.cpu import chunk
+from nnarena.kernels.cpu import runtime as cpu
+from nnarena.kernels.cpu.nest import MAPS
+from nnarena.kernels.cpu.nests import ALIGNED, Room
 from nnarena.nn import CTRNN, GRU, LSTM, Recurrent
 
 pytestmark = pytest.mark.skipif(toolchain.compiler() is None, reason="there is no C++ compiler")

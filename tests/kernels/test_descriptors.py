@@ -11,7 +11,7 @@ if importlib.util.find_spec("triton") is None:
 
 from triton import knobs
 
-from nnarena.kernels.descriptors import HOOK, computed_in_place, in_place
+from nnarena.kernels.gpu.descriptors import HOOK, computed_in_place, in_place
 
 BEGIN = """.visible .entry forward(
 	.param .u64 .ptr .global .align 1 forward_param_0

@@ -32,14 +32,16 @@ from torch.func import functional_call, stack_module_state
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nnarena.kernels import gemm, plan, recurrence, runtime
-from nnarena.kernels.gemm import divide, product_and_sum_over_steps, product_over_steps, shares
-from nnarena.kernels.index import Affine, Axis, Factor, Straddle, cut, reshape
-from nnarena.kernels.parts import added_up
-from nnarena.kernels.runtime import Loop
-from nnarena.kernels.schedule import ahead
-from nnarena.kernels.tiles import Ref, Tile
-from nnarena.kernels.trace import CannotCompile
+from nnarena.kernels import recurrence
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.compiler.index import Affine, Axis, Factor, Straddle, cut, reshape
+from nnarena.kernels.compiler.tiles import Ref, Tile
+from nnarena.kernels.compiler.trace import CannotCompile
+from nnarena.kernels.gpu import gemm, runtime
+from nnarena.kernels.gpu.gemm import divide, product_and_sum_over_steps, product_over_steps, shares
+from nnarena.kernels.gpu.parts import added_up
+from nnarena.kernels.gpu.runtime import Loop
+from nnarena.kernels.gpu.schedule import ahead
 from nnarena.nn import DNC, MemoryAugmentedTransformer
 
 # padding may hold anything: it is masked where it would count

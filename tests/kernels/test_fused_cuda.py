@@ -12,10 +12,12 @@ from torch.utils import _pytree as pytree
 
 from nnarena.bench.recurrence import build, make_task
 from nnarena.core.components import catalogue
-from nnarena.kernels import plan, recurrence, runtime
-from nnarena.kernels.gemm import product_and_sum_over_steps, product_over_steps, products_over_steps
-from nnarena.kernels.parts import added_up
-from nnarena.kernels.runtime import Loop
+from nnarena.kernels import recurrence
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.gpu import runtime
+from nnarena.kernels.gpu.gemm import product_and_sum_over_steps, product_over_steps, products_over_steps
+from nnarena.kernels.gpu.parts import added_up
+from nnarena.kernels.gpu.runtime import Loop
 from nnarena.nn import CTGRU, CTRNN, DNC, GRU, LSTM, ODELSTM, ExpUnitaryRNN, MemoryAugmentedTransformer, UnitaryRNN
 
 pytestmark = pytest.mark.gpu

@@ -15,8 +15,10 @@ from kernel_helpers import assert_near
 from sm90 import HEAVY, MANY, loop_of
 from torch import nn
 
-from nnarena.kernels import gemm, plan, recurrence, runtime
-from nnarena.kernels.halves import (
+from nnarena.kernels import recurrence
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.gpu import gemm, runtime
+from nnarena.kernels.gpu.halves import (
     across_in_halves,
     better_scale,
     halves,

@@ -9,10 +9,15 @@ from sm90 import loop_of
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
-from nnarena.kernels import chunk, cpu, gemm, plan, recurrence, toolchain
-from nnarena.kernels.after import After
-from nnarena.kernels.linear import THIN, Projection, linear
-from nnarena.kernels.runtime import Loop
+from nnarena.kernels import recurrence, toolchain
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.compiler.plan import THIN
+from nnarena.kernels.cpu import chunk
+from nnarena.kernels.cpu import runtime as cpu
+from nnarena.kernels.gpu import gemm
+from nnarena.kernels.gpu.after import After
+from nnarena.kernels.gpu.runtime import Loop
+from nnarena.kernels.linear import Projection, linear
 from nnarena.nn import CTGRU, CTRNN, GRU, LSTM, ODELSTM, Elman, ExpUnitaryRNN, Jordan, Recurrent, UnitaryRNN
 
 pytestmark = pytest.mark.filterwarnings(

@@ -10,9 +10,11 @@ from kernel_helpers import FEEDS, Fed, assert_near, inputs, make, reference, tra
 from sm90 import MANY, loop_of
 from torch.func import functional_call, stack_module_state
 
-from nnarena.kernels import after, plan, recurrence, runtime
-from nnarena.kernels.remade import groups, shares
-from nnarena.kernels.runtime import Loop
+from nnarena.kernels import recurrence
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.compiler.remade import groups, shares
+from nnarena.kernels.gpu import after, runtime
+from nnarena.kernels.gpu.runtime import Loop
 from nnarena.nn import MemoryAugmentedTransformer
 
 pytestmark = pytest.mark.filterwarnings(

@@ -10,7 +10,7 @@ from kernel_helpers import Last, assert_near, inputs, make, reference, train
 from torch.func import functional_call, stack_module_state
 
 from nnarena.kernels import recurrence, toolchain
-from nnarena.kernels.runtime import Loop
+from nnarena.kernels.gpu.runtime import Loop
 from nnarena.kernels.steps import Steps
 from nnarena.nn import LSTM, Recurrent
 

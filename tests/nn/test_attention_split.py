@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 
 import nnarena
 from nnarena.kernels import recurrence
-from nnarena.kernels.runtime import Loop
+from nnarena.kernels.gpu.runtime import Loop
 from nnarena.nn import AttentionSplit
 from nnarena.nn.attention_split import AttentionSplitStack
 from nnarena.nn.recurrent import _parts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.func import vmap
 
 from nnarena.core.spec import TaskSpec
-from nnarena.kernels.exponential import FEW, MANY_UNITS, unitary_exponential
+from nnarena.kernels.layers.exponential import FEW, MANY_UNITS, unitary_exponential
 from nnarena.nn.exp_unitary_rnn import (
     ExpUnitaryRNN,
     exponential_series,
@@ -347,7 +347,7 @@ def test_kernels_begin_with_the_identity_and_have_no_second_derivative(device):
 @pytest.mark.gpu
 @pytest.mark.parametrize("backend", ["auto", "fused", "eager"])
 def test_the_layer_on_a_gpu_is_the_layer(backend, monkeypatch):
-    from nnarena.kernels import exponential
+    from nnarena.kernels.layers import exponential
 
     called, kernels = [], exponential.unitary_exponential
     monkeypatch.setattr(exponential, "unitary_exponential", lambda *parts: called.append(1) or kernels(*parts))

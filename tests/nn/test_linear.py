@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import grad, vmap
 
-from nnarena.kernels.dense import dense
+from nnarena.kernels.layers.dense import dense
 from nnarena.nn.linear import linear
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

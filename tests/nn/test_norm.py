@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import vmap
 
-from nnarena.kernels import norm
+from nnarena.kernels.layers import norm
 from nnarena.nn.norm import LayerNorm, layer_norm
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import vmap
 
 from nnarena.core.spec import TaskSpec
-from nnarena.kernels import rotation
+from nnarena.kernels.layers import rotation
 from nnarena.nn import unitary_rnn as unitary
 from nnarena.nn.recurrent import _parts
 from nnarena.nn.unitary_rnn import UnitaryRNN, unitary_rnn

@@ -9,7 +9,7 @@ import torch
 from optim_helpers import start, walk
 from test_fused_steps import CASES, SHAPES
 
-from nnarena.kernels import multi
+from nnarena.kernels.optimizers import multi
 from nnarena.optim import SGDP, AdamP, OrthAdam
 
 pytestmark = pytest.mark.gpu

@@ -1,7 +1,8 @@
 """Where the time of a training step goes on a GPU: the loop forward, the loop back, products after it, and the rest.
 
-The plan of a kernel (`kernels.plan.Plan`) says how many samples a program holds, how many warps compute it, what is
-saved, and more. Each can be changed here, to see what it is worth on the GPU at hand. No time without a right gradient.
+The plan of a kernel (`kernels.compiler.plan.Plan`) says how many samples a program holds, how many warps compute it,
+what is saved, and more. Each can be changed here, to see what it is worth on the GPU at hand. No time without a right
+gradient.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from nnarena.core.components import find
 from nnarena.core.errors import BadOption, Unfit, first_line
 from nnarena.core.task import Task
 from nnarena.kernels import recurrence
-from nnarena.kernels.plan import Plan
+from nnarena.kernels.compiler.plan import Plan
 
 Changes = dict[str, Any]  # options of a plan
 CALLS = 5  # that are looked at
@@ -155,7 +156,7 @@ def _measured(row: Row, options: Changes, device: torch.device) -> Row:
 
 def replan(options: Changes, device: torch.device) -> None:
     """Kernels of all loops that were built since, by other plans."""
-    from nnarena.kernels.runtime import Loop
+    from nnarena.kernels.gpu.runtime import Loop
 
     for loop in recurrence.built():
         if isinstance(loop, Loop):

@@ -24,7 +24,8 @@ from nnarena.core.components import catalogue, find
 from nnarena.core.errors import first_line
 from nnarena.core.task import Task
 from nnarena.engine.graph import all_at_once
-from nnarena.kernels import chunk, toolchain
+from nnarena.kernels import toolchain
+from nnarena.kernels.cpu import chunk
 from nnarena.nn.recurrent import Recurrent
 
 BATCH = 128

@@ -97,7 +97,7 @@ def kernels(models: str, seeds: str, plans: tuple[str, ...], as_json: bool) -> N
 
     Forward, loss and backward on `add` (128 samples, 100 steps): the whole in a CUDA graph, and of it the loop, the
     loop back, the products that make gradients of weights, and the rest. A plan has the options of
-    nnarena.kernels.plan.Plan. No time without a right gradient.
+    nnarena.kernels.compiler.plan.Plan. No time without a right gradient.
 
     \b
     nnarena bench kernels -m gru --seeds 1,16

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnarena.diagnose.torch_loops import forward_by
+from nnarena.kernels.compiler.trace import repeated
 from nnarena.kernels.recurrence import computed, eager
-from nnarena.kernels.trace import repeated
 from nnarena.nn.recurrent import Recurrent
 
 SATURATED = 0.05  # of its steepest slope: flatter than that, a sigmoid or tanh is saturated

@@ -14,14 +14,13 @@ from torch import Tensor
 from nnarena.kernels.launch import can_fuse
 
 ROWS = 1024  # from which on it pays
-THIN = 4  # features that are so few that they are multiplied one by one
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, as `torch.nn.functional.linear`; x is (…, F), weight (N, F)."""
     many = x.shape[:-1].numel() >= ROWS and x.shape[-1] > 0
     if many and can_fuse(x) and not torch.is_autocast_enabled("cuda"):
-        from nnarena.kernels.dense import dense
+        from nnarena.kernels.layers.dense import dense
 
         return dense(x, weight, bias)
     return F.linear(x, weight, bias)

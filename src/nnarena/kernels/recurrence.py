@@ -25,11 +25,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from nnarena.core.workload import expected_calls
-from nnarena.kernels import chunk, plan, toolchain
-from nnarena.kernels.hoist import hoist
+from nnarena.kernels import toolchain
+from nnarena.kernels.compiler import plan
+from nnarena.kernels.compiler.hoist import hoist
+from nnarena.kernels.compiler.trace import CannotCompile, Signature, flat_step, repeated
+from nnarena.kernels.cpu import chunk
 from nnarena.kernels.launch import can_fuse
-from nnarena.kernels.linear import THIN, Projection
-from nnarena.kernels.trace import CannotCompile, Signature, flat_step, repeated
+from nnarena.kernels.linear import Projection
 
 BACKENDS = ("auto", "native", "fused", "compiled", "eager")
 REPAID = 20_000  # steps, 200 calls of 100: two seconds of compiling against 0.1 ms or more that each of them saves
@@ -89,7 +91,7 @@ def takes_projection(x: Tensor, backend: str) -> bool:
     """
     if backend == "compiled":
         return True
-    return backend == "fused" and x.shape[-1] <= THIN and not wants_gradient(x)
+    return backend == "fused" and x.shape[-1] <= plan.THIN and not wants_gradient(x)
 
 
 def computed(inputs: Any) -> Any:
@@ -270,9 +272,9 @@ def forget() -> None:
 
 def _build(step: Step, flat: Any, signature: Signature, on_cpu: bool, quiet: bool) -> Any:
     if on_cpu:
-        from nnarena.kernels.cpu import Loop
+        from nnarena.kernels.cpu.runtime import Loop
     else:
-        from nnarena.kernels.runtime import Loop
+        from nnarena.kernels.gpu.runtime import Loop
 
     loop = Loop(flat, signature)
     if not quiet and loop.reason:

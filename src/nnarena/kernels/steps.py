@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nnarena.core.errors import first_line
-from nnarena.kernels.trace import CannotCompile, FlatStep, Signature
+from nnarena.kernels.compiler.trace import CannotCompile, FlatStep, Signature
 
 Tensors = list[Tensor]
 

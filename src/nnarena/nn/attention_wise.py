@@ -182,7 +182,7 @@ class AttentionWise2d(nn.Module):
 
     def _convolved(self, x: Tensor) -> Tensor:
         """By kernels, the convolution too where they can. The norm's statistics move as `BatchNorm2d` moves them."""
-        from nnarena.kernels.relevance import Rule, attended, can_convolve, convolved
+        from nnarena.kernels.layers.relevance import Rule, attended, can_convolve, convolved
 
         heads, scale, conv = self.attention, self.scale, self.conv
         assert scale.running_mean is not None and scale.running_var is not None and scale.momentum is not None

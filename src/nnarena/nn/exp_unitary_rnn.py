@@ -101,7 +101,7 @@ class ExpUnitaryRNN(Recurrent):
         parts = flat.view(2, size, size)
         parts = torch.addcmul(parts.mT, self.signs, parts)
         if self.backend != "eager" and size <= MOST and can_fuse(self.triangle):
-            from nnarena.kernels.exponential import unitary_exponential
+            from nnarena.kernels.layers.exponential import unitary_exponential
 
             return unitary_exponential(parts)
         matrix = polished(exponential(torch.complex(*parts)))

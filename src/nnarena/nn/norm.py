@@ -18,7 +18,7 @@ def layer_norm(
     """`torch.nn.functional.layer_norm` over the last dimension, and GELU of it if asked for."""
     short = x.shape[-1] <= SHORT and x.shape[:-1].numel() >= ROWS
     if fused and short and can_fuse(x) and not torch.is_autocast_enabled("cuda"):
-        from nnarena.kernels.norm import row_norm
+        from nnarena.kernels.layers.norm import row_norm
 
         return row_norm(x, weight, bias, epsilon, gelu)
     normed = F.layer_norm(x, x.shape[-1:], weight, bias, epsilon)

@@ -122,7 +122,7 @@ class UnitaryRNN(Recurrent):
         turned. On a GPU by one kernel, which has no second derivative."""
         fused = self.style == "tunable" and self.hidden_size <= MOST and self.backend != "eager"
         if fused and can_fuse(self.theta):
-            from nnarena.kernels.rotation import rotated_identity
+            from nnarena.kernels.layers.rotation import rotated_identity
 
             return rotated_identity(*(angles for angles in (self.theta, self.phi, self.omega) if angles is not None))
         eye = torch.eye(self.hidden_size, device=self.theta.device, dtype=self.theta.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nnarena.core.components import optimizer
-from nnarena.kernels.multi import Numbers, Rule
+from nnarena.kernels.optimizers.multi import Numbers, Rule
 from nnarena.optim import projection
 from nnarena.optim.fused import adam_numbers
 from nnarena.optim.grouped import (

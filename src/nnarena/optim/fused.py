@@ -1,4 +1,4 @@
-"""Steps of all tensors in three launches, where they lie on a GPU (`kernels.projected`)."""
+"""Steps of all tensors in three launches, where they lie on a GPU (`kernels.optimizers.projected`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nnarena.kernels import multi
+from nnarena.kernels.optimizers import multi
 
 if TYPE_CHECKING:
     from nnarena.optim.grouped import Grouped

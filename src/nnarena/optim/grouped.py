@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nnarena.kernels.multi import Numbers, Rule
+from nnarena.kernels.optimizers.multi import Numbers, Rule
 from nnarena.optim import fused
 from nnarena.optim.fused import Group
 
