@@ -173,15 +173,21 @@ def measure(job: Job) -> dict[str, Any]:
         "warps": text.warps,
         "rows": kernels.plan.rows,
         "direct": runtime.is_direct(made.asm["ttgir"]),
-        "again": _read_again(made.asm["ttgir"]),
+        "again": _read_again(_step(made.asm["ttgir"])),
+        "exchanged": _step(made.asm["ttgir"]).count("ttg.convert_layout"),
         "seconds": round(seconds, 2),
     }
 
 
-def _read_again(code: str) -> int:
+def _step(code: str) -> str:
+    """What a kernel does at every step: the inside of its loop over them."""
+    loops = re.findall(r"^( *)(?:%\S+ = )?scf\.for.*\n((?:\1 .*\n)*)", code, re.MULTILINE)
+    return max((inside for _, inside in loops), key=lambda inside: (inside.count("tt.dot"), len(inside)), default="")
+
+
+def _read_again(step: str) -> int:
     """What a step reads of shared memory without having written it: weights."""
-    loop = max(code.split("scf.for")[1:], key=lambda part: part.count("tt.dot"))
-    return loop.count("ttg.local_load") - loop.count("ttg.local_alloc")
+    return step.count("ttg.local_load") - step.count("ttg.local_alloc")
 
 
 def _type(name: str, loop: runtime.Loop) -> str:

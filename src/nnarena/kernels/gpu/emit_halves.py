@@ -12,7 +12,8 @@ Gradients are as large as somebody's loss makes them: on the way back the first 
 
 So the largest number is measured. If it was too small, which is rare, the loop is taken again with a better scale; if
 it was too large, with scales that move: after every step they are chosen anew, by what was multiplied and by what is
-carried on. That takes longer, because threads wait for each other to know the largest number.
+carried on. That takes longer, because threads wait for each other to know the largest number. It is a loop of a single
+step then, again and again: within a loop scales stay as they are, so that threads have them at hand.
 
 What is measured serves the products over all steps, too (`gemm`): the largest size of all is written at the end. If
 scales had to move, it is infinite: the largest says nothing about most of the numbers then.
@@ -27,7 +28,7 @@ from nnarena.kernels.compiler.tiles import Ref, Source, Tile, padded
 from nnarena.kernels.gpu.emit import HEADER, Writer
 
 IMPORTS = """from nnarena.kernels.gpu.halves import added_in_halves, begun_in_halves, continued_in_halves, halves
-from nnarena.kernels.gpu.halves import largest, moved_scale, phase_after, power, scale_after, undone
+from nnarena.kernels.gpu.halves import largest, moved_scale, phase_after, power, scale_after, undone, until_in
 from nnarena.kernels.gpu.halves import GUESS, LIFT, LIGHTEST
 
 """
@@ -39,10 +40,11 @@ def emit_in_halves(kernel: Kernel, warps: int) -> str:
 
 class InHalves(Writer):
     parts = 2
-    steps = "steps"
+    steps = "begin, until"
 
     def __init__(self, kernel: Kernel, warps: int) -> None:
         super().__init__(kernel, warps)
+        self.first_step = "T - 1 - begin" if kernel.backward else "begin"
         needed = needed_tiles(kernel)
         self.products = [tile for tile in self.program.tiles if tile in needed and tile.op == "dot" and not tile.steady]
         self.widths = sorted({padded(tile.detail[1]) for tile in self.products})  # of what is multiplied by weights
@@ -67,10 +69,10 @@ class InHalves(Writer):
     def open_loop(self, moving: list[Tile]) -> None:
         self.line("size, doubt = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)")
         self.line(f"scale = tl.full(({self.rows},), GUESS, tl.float32)")
-        self.line(f"phase = tl.where(T > 0, {0 if self.kernel.backward else 1}, 5)")
+        self.line(f"begin, phase = 0, tl.where(T > 0, {0 if self.kernel.backward else 1}, 5)")
         self.line("while phase < 5:")
         self.indent += 1
-        self.line("steps = tl.where(phase % 3 == 0, 1, T)")
+        self.line("until = until_in(phase, begin, T)")
         self.line("grow = undone(scale * light)")
         super().open_loop(moving)
 
@@ -92,22 +94,23 @@ class InHalves(Writer):
         return self.halves[text]
 
     def close_loop(self) -> None:
-        """Scales that move do so after every step; others are judged after the last."""
+        """After all steps scales are judged; those that move do so after every step."""
         super().close_loop()
-        self.line("if phase == 4:")
-        self.indent += 1
+        self.indent -= 1
         self.measure()
+        self.line("if (phase == 4) & (until < T):")
+        self.indent += 1
         for held in self.kernel.held:
             if len(held.axes) == 1:
                 carried = name_of(held.carry, held.piece)
                 self.line(f"sizes = tl.maximum(sizes, tl.max(tl.abs({carried}), 1))")
-        self.line("scale = moved_scale(sizes, scale)")
-        self.line("grow = undone(scale * light)")
+        self.line("begin, scale = until, moved_scale(sizes, scale)")
         self.begin_measuring()
-        self.indent -= 2
-        self.measure()
+        self.indent -= 1
+        self.line("else:")
+        self.indent += 1
         self.line("doubt = tl.where(phase == 4, float('inf'), doubt)")
-        self.line("before, phase = phase, phase_after(phase, sizes, scale)")
+        self.line("begin, before, phase = 0, phase, phase_after(phase, sizes, scale)")
         self.line("if phase < 5:")
         self.indent += 1
         self.line("size = tl.zeros_like(size)")

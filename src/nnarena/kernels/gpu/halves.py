@@ -133,6 +133,12 @@ def phase_after(phase, sizes, scale):
 
 
 @triton.jit
+def until_in(phase, begin, T):
+    """The step before which a phase ends, or after which its scales move."""
+    return tl.where(phase % 3 == 0, 1, tl.where(phase == 4, begin + 1, T))
+
+
+@triton.jit
 def scale_after(phase, after, sizes, scale):
     """The scales for the phase after one: as they were at first, if numbers have been too large."""
     return tl.where((phase != 3) & (after == 3), tl.zeros_like(scale) + GUESS, better_scale(sizes, scale))
