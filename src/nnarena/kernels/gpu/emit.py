@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from nnarena.kernels.compiler.index import Axis, axes_of
 from nnarena.kernels.compiler.kernel import Kernel, Sum, arguments, name_of, needed_tiles
 from nnarena.kernels.compiler.tiles import MAPS, Ref, Tile, Value, padded
+from nnarena.kernels.gpu.abreast import Abreast, abreast, as_one
 from nnarena.kernels.gpu.access import Access
 from nnarena.kernels.gpu.schedule import ahead, joined, kept_weights, parted, read_again, read_near, soon, together
 
@@ -42,6 +43,9 @@ class Writer(Access):
         if kernel.apart:
             self.steps = "begin, tl.minimum(begin + own, T)"
         self.written: set[int] = set()  # stores
+        self.abreast: dict[int, Abreast] = {}  # those that are one
+        if self.rows == 1 and not self.program.inner_first and not self.plan.matrices:
+            self.abreast = {place: several for several in abreast(kernel.stores) for place in several.stores}
         self.picked: set[Tile] = set()  # what was read of what was laid aside
         self.joined: dict[Tile, list[Tile]] = {}  # products that are added up as one
         self.parted: dict[Tile, list[Tile]] = {}  # products that are one, whose result is parted
@@ -178,8 +182,18 @@ class Writer(Access):
             if place in self.written or (tile and not (isinstance(store.value, Ref) and store.value.tile is tile)):
                 continue
             self.written.add(place)
+            if (several := self.abreast.get(place)) is not None:
+                self.write_abreast(several)
+                continue
             axes = axes_of(store.index)
             self.stored(store.source, store.index, self.whole(store.value, self.with_rows(axes)), axes, time="t")
+
+    def write_abreast(self, several: Abreast) -> None:
+        """Vectors that are written as one, when the last of them is there."""
+        if self.written.issuperset(several.stores):
+            stores = [self.kernel.stores[place] for place in several.stores]
+            text = as_one([self.whole(store.value, axes_of(store.index)) for store in stores])
+            self.stored(several.source, several.index, text, several.axes, time="t")
 
     def pick(self, tile: Tile, tiles: list[Tile]) -> None:
         """All that is read of one vector that was laid aside, at once: it takes a while, and threads must wait for each
