@@ -1,6 +1,6 @@
 """Kernels compiled for an H100 or H200 (sm_90), with or without a GPU, and what they would take of it.
 
-    python tests/kernels/sm90.py            every kernel: registers, stack, shared memory, seconds to compile
+    python tests/kernels/sm90.py            every kernel: registers, stack, shared memory, what a step does
     python tests/kernels/sm90.py lstm gru   those of some cells
     python tests/kernels/sm90.py --serve    reads jobs as JSON from stdin, a line each, and answers each with a line
     python tests/kernels/sm90.py --texts    a digest of every kernel's text
@@ -136,8 +136,9 @@ def text_of(job: Job) -> tuple[Text, str]:
     return getattr(compiled, kind), "forward" if kind == "inference" else kind
 
 
-def measure(job: Job) -> dict[str, Any]:
-    """Compile a kernel; returns what it takes."""
+def measure(job: Job, closely: bool = False) -> dict[str, Any]:
+    """Compile a kernel; returns what it takes. If looked at `closely`, what a step does, too: its instructions, and how
+    often warps wait for each other."""
     from triton import compile as compile_for
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -175,6 +176,7 @@ def measure(job: Job) -> dict[str, Any]:
         "direct": runtime.is_direct(made.asm["ttgir"]),
         "again": _read_again(_step(made.asm["ttgir"])),
         "exchanged": _step(made.asm["ttgir"]).count("ttg.convert_layout"),
+        **(_instructions(made.asm["cubin"]) if closely else {}),
         "seconds": round(seconds, 2),
     }
 
@@ -205,14 +207,31 @@ def _type(name: str, loop: runtime.Loop) -> str:
 
 def _usage(cubin: bytes) -> dict[str, int]:
     """`REG`, `STACK`, … of a compiled kernel."""
+    said = _dumped(cubin, "--dump-resource-usage")
+    return {key: int(value) for key, value in re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", said)}
+
+
+def _instructions(cubin: bytes) -> dict[str, int]:
+    """Of the inmost loop that multiplies, or of the longest."""
+    lines = re.findall(r"/\*([0-9a-f]{4,})\*/ +(.*?);", _dumped(cubin, "--dump-sass"))
+    code = [(int(place, 16), text) for place, text in lines]
+    jumps = [(place, int(to[1], 16)) for place, text in code if (to := re.search(r"\bBRA\b.* (0x[0-9a-f]+)", text))]
+    loops = [[text for place, text in code if to <= place <= end] for end, to in jumps if to < end]
+    multiply = [loop for loop in loops if any("MMA" in text for text in loop)]
+    step = min(multiply, key=len) if multiply else max(loops, key=len, default=[])
+    waits = sum(bool(re.match(r"(@\S+ +)?(BAR|WARPGROUP\.DEPBAR)\.", text)) for text in step)
+    return {"instructions": len(step), "waits": waits}
+
+
+def _dumped(cubin: bytes, what: str) -> str:
+    """What a tool that comes with Triton says about a compiled kernel."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        said = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True).stdout
-    return {key: int(value) for key, value in re.findall(r"\b(REG|STACK|SHARED|LOCAL):(\d+)", said)}
+        return subprocess.run([tool, what, path], capture_output=True, text=True, check=True).stdout
 
 
 def others() -> dict[str, dict[str, int]]:
@@ -444,7 +463,8 @@ def main(arguments: list[str]) -> None:
     else:
         for job in JOBS:
             if not arguments or job.cell in arguments:
-                print(f"{job!s:50}", *(f"{key} {value:<6}" for key, value in measure(job).items()), flush=True)
+                found = measure(job, closely=True)
+                print(f"{job!s:50}", *(f"{key} {value:<6}" for key, value in found.items()), flush=True)
 
 
 if __name__ == "__main__":
