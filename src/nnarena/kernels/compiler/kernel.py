@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -105,6 +106,13 @@ def needed_tiles(kernel: Kernel) -> set[Tile]:
             found.add(value.tile)
             todo.extend(value.tile.args)
     return found
+
+
+def uses(kernel: Kernel, tiles: Iterable[Tile]) -> Counter[Tile]:
+    """How often each of these tiles is wanted: by another one, or to be written, carried or added up."""
+    values = [store.value for store in kernel.stores] + [held.value for held in kernel.held]
+    values += [term for total in kernel.sums for term in total.terms] + [arg for tile in tiles for arg in tile.args]
+    return Counter(value.tile for value in values if isinstance(value, Ref))
 
 
 def multiplied(kernel: Kernel) -> set[Tile]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.compiler.index import Axis, axes_of
-from nnarena.kernels.compiler.kernel import Kernel, Sum, arguments, name_of, needed_tiles
+from nnarena.kernels.compiler.kernel import Kernel, Sum, arguments, name_of, needed_tiles, uses
 from nnarena.kernels.compiler.tiles import MAPS, Ref, Tile, Value, padded
 from nnarena.kernels.gpu.abreast import Abreast, abreast, as_one
 from nnarena.kernels.gpu.access import Access
-from nnarena.kernels.gpu.schedule import ahead, joined, kept_weights, parted, read_again, read_near, soon, together
+from nnarena.kernels.gpu.at_once import Chain, joined, parted, summed
+from nnarena.kernels.gpu.schedule import ahead, kept_weights, read_again, read_near, soon, together
 
 WARP = 32  # threads
 TILE = 128  # numbers that the matrix units of a warp make at once
@@ -49,6 +50,7 @@ class Writer(Access):
         self.picked: set[Tile] = set()  # what was read of what was laid aside
         self.joined: dict[Tile, list[Tile]] = {}  # products that are added up as one
         self.parted: dict[Tile, list[Tile]] = {}  # products that are one, whose result is parted
+        self.summed: dict[Tile, Chain] = {}  # chains of additions, by the last
 
     def text(self) -> str:
         kernel, needed = self.kernel, needed_tiles(self.kernel)
@@ -69,6 +71,9 @@ class Writer(Access):
             self.joined, self.parted = joined(tiles), parted(tiles)
         waiting = {tile for products in self.joined.values() for tile in products[:-1]}
         waiting |= {tile for products in self.parted.values() for tile in products[1:]}
+        if self.rows == 1:
+            self.summed = summed(tiles, uses(kernel, tiles))
+            waiting |= {tile for chain in self.summed.values() for tile in chain.parts}
         known = [f"{name}: tl.constexpr" for name in ("precision", "direct", *["whole"] * self.plan.knows_whole)]
         sizes = ["T", "B", "own" if kernel.apart else "E"]
         never = ", ".join(f'"{size}"' for size in sizes)
@@ -214,6 +219,8 @@ class Writer(Access):
         match tile.op:
             case "load":
                 text = self.load(tile, "0")
+            case "map" if tile in self.summed:
+                text = self.added_at_once(self.summed[tile])
             case "map":
                 text = MAPS[tile.detail].text.format(*(self.operand(arg, tile.axes) for arg in tile.args))
             case "sum" | "max":
@@ -252,6 +259,18 @@ class Writer(Access):
         if len(rows) == 1 and len(columns) == 1:
             return text
         return f"tl.reshape({text}, {self.shape((*each, *rows, *columns))})"
+
+    def added_at_once(self, chain: Chain) -> str:
+        """What a chain of additions comes to: sums that can be one are."""
+        return " + ".join(self.one_sum(terms) if len(terms) > 1 else terms[0].tile.name for terms in chain.terms)
+
+    def one_sum(self, terms: list[Ref]) -> str:
+        """Σ (a + b) in place of Σ a + Σ b."""
+        inner, insides = terms[0].tile.detail, [term.tile.args[0] for term in terms]
+        text = " + ".join(self.masked(ref, t.tile.detail, "0.0") for ref, t in zip(insides, terms, strict=True))
+        for place in sorted((insides[0].axes.index(axis) for axis in inner), reverse=True):
+            text = f"tl.sum({text}, {place})"
+        return text
 
     def compute_as_one(self, products: list[Tile]) -> None:
         """Products of the same left side, with all right sides beside each other."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Container
-from typing import Any
 
 from nnarena.kernels.compiler.tiles import Ref, Tile, padded
 
-TOGETHER = 64  # rows that four warps multiply at once
 LEAD = 4  # tiles between the reading of a constant and its use
 CLOSE = 8  # in a block of samples, where tiles take less time
 KEPT = 96  # registers that a thread of a block has for weights, on the way forward
@@ -45,51 +42,6 @@ def together(tiles: list[Tile]) -> list[Tile]:
         if tile not in order:
             put(tile)
     return list(order)
-
-
-def joined(tiles: list[Tile]) -> dict[Tile, list[Tile]]:
-    """Products that are added up, four or two of one depth as one, which is as deep as all: by the last of them.
-
-    Of those that four warps multiply at once, and wait for.
-    """
-    found: dict[Tile, list[Tile]] = {}
-    for last in tiles:
-        if last.op != "dot" or last.open or padded(last.detail[0]) < TOGETHER:
-            continue
-        chain = [last]
-        while len(chain[0].args) > 2:
-            chain.insert(0, chain[0].args[2].tile)
-        while chain:
-            depth = padded(chain[0].detail[1])
-            alike = len([*itertools.takewhile(lambda tile, depth=depth: padded(tile.detail[1]) == depth, chain)])
-            count = 4 if alike >= 4 else min(alike, 2)
-            if count > 1:
-                found[chain[count - 1]] = chain[:count]
-            chain = chain[count:]
-    return found
-
-
-def parted(tiles: list[Tile]) -> dict[Tile, list[Tile]]:
-    """Products of the same numbers with different columns of weights, four or two as one, whose result is parted: by
-    the first of them.
-
-    Of those that four warps multiply at once, and wait for.
-    """
-    alike: dict[tuple[Any, ...], list[Tile]] = {}
-    for tile in tiles:
-        if tile.op != "dot" or tile.steady or tile.open or tile.args[2:] or padded(tile.detail[0]) < TOGETHER:
-            continue
-        left, right = tile.args[0], tile.args[1]
-        rows, inner, columns = tile.detail
-        if right.tile.steady and 4 * padded(columns) <= TOGETHER:
-            order = tuple(left.axes.index(axis) for axis in (*rows, *inner))
-            alike.setdefault((left.tile, order, padded(columns)), []).append(tile)
-    found: dict[Tile, list[Tile]] = {}
-    for products in alike.values():
-        while len(products) > 1:
-            count = 4 if len(products) >= 4 else 2
-            found[products[0]], products = products[:count], products[count:]
-    return found
 
 
 def soon(tiles: list[Tile]) -> list[Tile]:
