@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -31,6 +32,7 @@ from nnarena.nn import (
 )
 
 STEPS = 3
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CIRCUIT = NCP(
     inter=5, command=4, motor=2, sensory_fanout=2, inter_fanout=2, recurrent_command_synapses=3, motor_fanin=2, seed=1
 )

@@ -100,7 +100,7 @@ def numbers_of_sequences(cell: str) -> tuple[int, ...]:
     return (MANY, FEW) if cell in HEAVY else (VERY_MANY, FEW) if cell in SMALL else (FEW,)
 
 
-SUMS = {"memory_augmented_transformer": 2}  # kernels that add up gradients after the loops
+SUMS = {"memory_augmented_transformer": 5}  # kernels that add up gradients after the loops
 JOBS = [
     Job(cell, kernel, sequences) for cell in CELLS for sequences in numbers_of_sequences(cell) for kernel in KERNELS
 ] + [Job(cell, f"sums {number}", MANY) for cell, count in SUMS.items() for number in range(count)]

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from kernel_helpers import DEVICES
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -28,7 +29,6 @@ CASES = {
     "all": ((1, 3, 4, 2), 3, {"bias": True, "temperature": 2.5, "norm": True, "skip": False}),
     "one row": ((1, 1, 6, 2), 3, {}),
 }
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(params=DEVICES)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_helpers import assert_near
+from kernel_helpers import DEVICES, assert_near
 from sm90 import HEAVY, MANY, loop_of
 from torch import nn
 
@@ -25,6 +25,9 @@ from nnarena.kernels.gpu.halves import (
     in_range,
     power,
     scaled_halves,
+    size_of_columns,
+    size_of_weighted,
+    size_of_weights,
     undone,
     weighted_in_halves,
 )
@@ -34,7 +37,6 @@ from nnarena.nn.recurrent import Recurrent
 pytestmark = pytest.mark.filterwarnings(
     "ignore:invalid value encountered", "ignore:overflow encountered", "ignore:All-NaN slice encountered"
 )
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 BATCH, UNITS = 18, 20  # a block of sixteen samples, and two more
 
 
@@ -305,30 +307,33 @@ ROWS, WIDTH = 64, 32
 
 
 @triton.jit
-def multiply_on_the_spot(x, w, weighted, across, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """x W, and xᵀ of that."""
+def multiply_on_the_spot(x, w, weighted, across, ROWS: tl.constexpr, WIDTH: tl.constexpr, KNOWN: tl.constexpr):
+    """x W, and xᵀ of that, by the sizes that it has or those that it is known not to exceed."""
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)
     x = scaled_halves(tl.load(x + row * WIDTH + column[None, :]))
-    w = scaled_halves(tl.load(w + column[:, None] * WIDTH + column[None, :]))
+    weights = tl.load(w + column[:, None] * WIDTH + column[None, :])
+    w = scaled_halves(weights)
     made = weighted_in_halves(w, x)
+    sizes = size_of_weighted(size_of_weights(weights), x) if KNOWN else size_of_columns(made)
     tl.store(weighted + row * WIDTH + column[None, :], made)
-    tl.store(across + column[:, None] * WIDTH + column[None, :], across_in_halves(made, x))
+    tl.store(across + column[:, None] * WIDTH + column[None, :], across_in_halves(made, x, sizes))
 
 
-def on_the_spot(x, w):
+def on_the_spot(x, w, known):
     weighted, across = torch.empty_like(x), torch.empty_like(w)
-    multiply_on_the_spot[(1,)](x, w, weighted, across, ROWS, WIDTH)
+    multiply_on_the_spot[(1,)](x, w, weighted, across, ROWS, WIDTH, known)
     return weighted, across
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("weights", [1e-10, 1.0, 1e10])
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("size", [1e-28, 1e-18, 1e-9, 1.0, 1e9, 1e18])
-def test_scales_that_are_found_on_the_spot_suit_every_size(size, weights, device):
+def test_scales_that_are_found_on_the_spot_suit_every_size(size, known, weights, device):
     """As good as float32, for results between 1e-36 and 1e36."""
     torch.manual_seed(0)
     x, w = size * torch.randn(ROWS, WIDTH, device=device), weights * torch.randn(WIDTH, WIDTH, device=device)
-    weighted, across = on_the_spot(x, w)
+    weighted, across = on_the_spot(x, w, known)
     if 1e-36 < size * weights < 1e36:
         assert_near(weighted, x.double() @ w.double(), "x W", 1e-6, floor=0.0)
     if 1e-36 < size * weights < 1e36 and 1e-36 < size * size * weights < 1e36:
@@ -336,28 +341,30 @@ def test_scales_that_are_found_on_the_spot_suit_every_size(size, weights, device
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_small_rows_beside_large_ones_keep_their_digits(device):
+@pytest.mark.parametrize("known", [False, True])
+def test_small_rows_beside_large_ones_keep_their_digits(known, device):
     """Down to 2⁻¹⁶ of the largest number of a block, and each unit by itself."""
     torch.manual_seed(0)
     x, w = torch.randn(ROWS, WIDTH, device=device), torch.randn(WIDTH, WIDTH, device=device)
     x[1:] *= 2.0**-16
     w *= torch.logspace(0, -16, WIDTH, base=2, device=device)
-    weighted, _ = on_the_spot(x, w)
+    weighted, _ = on_the_spot(x, w, known)
     error = (weighted - x.double() @ w.double()).abs()
     assert (error < 1e-6 * (x.double().abs() @ w.double().abs())).all()
     x[0] = 0  # what large rows gave nothing to is as exact as they are
-    weighted, across = on_the_spot(x, w)
+    weighted, across = on_the_spot(x, w, known)
     wanted = weighted.double().mT @ x.double()
     assert ((across - wanted).abs().amax(1) < 1e-6 * wanted.abs().amax(1)).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
-def test_what_is_no_number_does_not_vanish(bad, device):
+def test_what_is_no_number_does_not_vanish(bad, known, device):
     torch.manual_seed(0)
     x, w = torch.randn(ROWS, WIDTH, device=device), torch.randn(WIDTH, WIDTH, device=device)
     x[5, 3] = bad
-    weighted, across = on_the_spot(x, w)
+    weighted, across = on_the_spot(x, w, known)
     assert not weighted[5].isfinite().any() and not across.isfinite().any()
     zeros = torch.zeros_like(x)
-    assert not any(part.any() for part in on_the_spot(zeros, w))
+    assert not any(part.any() for part in on_the_spot(zeros, w, known))

@@ -94,7 +94,7 @@ def test_programs_share_steps_only_where_there_are_few(monkeypatch):
 def test_what_is_wide_is_not_written():
     """The units between the layers of the memory transformer, 128 for 32, and their gradients."""
     loop = loop_of("memory_augmented_transformer")
-    (group,) = groups(loop.traced)
+    (group,) = (group for group in groups(loop.traced) if not group.by_sample)
     assert len(group.places) == 5 and len(group.origins) == 2, "weights, biases, and the scale of the norm"
     compiled = loop.at(MANY).compiled
     before = Loop.at(loop, 1).compiled  # a sample with a processor of its own has time to write
@@ -109,12 +109,13 @@ def test_what_is_wide_is_not_written():
 
 def test_a_kernel_adds_up_what_is_made_of_the_same_products():
     loop = loop_of("memory_augmented_transformer")
-    texts = [text.source for text in loop.at(MANY).compiled.sums]
+    texts = [text.source for text in loop.at(MANY).compiled.sums if "weighted_in_halves(" in text.source]
     assert len(texts) == 2, "one for each half of the units"
     assert all(text.count(" across_in_halves(") + text.count("(across_in_halves(") == 2 for text in texts), (
         "both weights"
     )
     assert all(text.count("weighted_in_halves(") == 2 for text in texts)
+    assert all(text.count("size_of_weighted(") == 2 and "size_of_columns(" not in text for text in texts), "known"
     for text in texts:  # weights are split once, before the loop; what is read, once for both products
         begin, loop = text.partition("for step in")[::2]
         assert begin.count("scaled_halves(") == loop.count("scaled_halves(") == 2
@@ -122,4 +123,27 @@ def test_a_kernel_adds_up_what_is_made_of_the_same_products():
         text.source.count("halves") for text in loop_of("memory_augmented_transformer").at(MANY, "tf32").compiled.sums
     }
     assert tf32 == 0, "who wants less has one product"
-    assert "begin + own" in texts[0] and shares([]) == [[]]
+    assert "begin + own" in texts[0] and shares([], plan.Plan()) == [[]]
+
+
+def test_what_matrices_of_a_sample_make_of_each_other_is_added_up_by_a_warp_with_one():
+    """What a row asks and gets, and the weights that write the memory: p M and its like are made again."""
+    loop = loop_of("memory_augmented_transformer")
+    met, small = (group for group in groups(loop.traced) if group.by_sample)
+    assert not met.small and len(met.places) == 3 and [len(node.meta["val"].shape) for node in met.origins] == [3] * 5
+    assert small.small and len(small.places) == 2, "a weight and its bias"
+    compiled = loop.at(MANY).compiled
+    assert not compiled.gemms and not compiled.totals, "nothing else is left"
+    texts = [text.source for text in compiled.sums if "halves(" not in text.source.partition("def sums")[2]]
+    assert len(texts) == 3, "what asks, what gets, and what writes"
+    for text in texts:  # a product of every sample; what it reads lies as it is wanted
+        inside = text.partition("for step in")[2]
+        assert "tl.reshape(" not in inside and "tl.debug_barrier" not in inside
+        assert all(
+            "(4, 16, 16)" in line or "(4, 32, 16)" in line or "around(" in line or "like_" in line
+            for line in inside.splitlines()
+            if "fetch" in line
+        )
+    assert max(text.count("sum0") for text in texts) and not any("across(" in text for text in texts)
+    tf32 = loop.at(MANY, "tf32").compiled
+    assert len(tf32.sums) == len(compiled.sums)

@@ -44,7 +44,7 @@ class Builder:
     def __init__(self, traced: Traced, signature: Signature, plan: Plan) -> None:
         self.traced, self.signature, self.plan, self.back = traced, signature, plan, plan.way_back()
         self.memory = Memory(traced, signature, plan)
-        self.groups = groups(traced) if plan.remade else []
+        self.groups = [group for group in groups(traced) if (plan.met if group.by_sample else plan.remade)]
         self.kept = Kept(self.memory, traced, plan, self.groups)
         vectors = [node for node in traced.graph.nodes if node in self.kept.compared and len(shape_of(node)) == 2]
         self.apart = [*read_in_other_parts(traced), *vectors] if plan.aside else []
@@ -162,12 +162,12 @@ class Builder:
     def _sums_of(self, group: Group) -> list[Kernel]:
         """The kernels that add up the gradients of a group."""
         plan, traced = self.plan.way_across(), self.traced
-        program = _program(plan)
+        program = _program(plan, each=group.by_sample)
         again = {node: self._read_again(node) for node in group.origins}
         reader = Reader(program, self.memory.given() | again | self.memory.states(), plan.chop)
         gradients = [(place, node) for place in group.places if (node := traced.grad_constants[place])]
         sums = [each for place, node in gradients for each in sums_of(self.memory, reader, place, node)]
-        return [Kernel("sums", program, plan, backward=False, sums=share, apart=True) for share in shares(sums)]
+        return [Kernel("sums", program, plan, backward=False, sums=share, apart=True) for share in shares(sums, plan)]
 
     def _read_again(self, node: Node) -> Source:
         """Where a node lies. What the way back writes is zero for rows without a sample."""
@@ -202,10 +202,11 @@ class Builder:
         return name
 
 
-def _program(plan: Plan) -> Program:
+def _program(plan: Plan, each: bool = False) -> Program:
     # One sample's threads that hold its weights and their gradients have no registers for what is used twice.
     afresh = plan.rows == 1 and plan.held > 0
-    return Program(plan.rows, plan.alone or plan.warps == 1, units=not plan.lanes, afresh=afresh)
+    inner_first, upright = plan.alone or plan.warps == 1, plan.divided > 0
+    return Program(plan.rows, inner_first, units=not plan.lanes, afresh=afresh, upright=upright, each=each)
 
 
 def _laid(reader: Reader) -> list[Store]:

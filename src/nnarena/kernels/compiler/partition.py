@@ -225,6 +225,6 @@ def _terms(reader: Reader, node: Any, index: Index) -> list[Value]:
         a, b = reader.read(left, (index[0], k)), reader.read(right, (k, index[1]))
         rows = reader.program.batch
         both = all(isinstance(side, Ref) and rows in side.axes for side in (a, b))
-        return reader.program.product(a, b, (rows, *axes) if both else axes)
+        return reader.program.product(a, b, (rows, *axes) if both and not reader.program.each else axes)
 
     return reader.over(shape_of(left)[1], product)

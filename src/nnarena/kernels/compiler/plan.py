@@ -6,10 +6,11 @@ samples, one in each row of its tiles, products run on the matrix units, and wei
 thousands of sequences.
 
 Where a sample is itself a matrix, such as the tokens of a memory, a block is the rows of a few samples one below the
-other, and a warp has one sample; of a few sequences each has a program, and four warps share it. Where matrices of a
-sample meet each other (the slots and links of an addressed memory), threads wait for each other most of the time, and
-there are ways between the two (`_plan_for_meeting`). Where nothing is multiplied by a matrix at all, every sample has a
-warp, or as many as its numbers keep busy.
+other, and a warp has one sample; of a few sequences each has a program, and four warps share it: of as many tokens as
+one warp multiplies at once, each computes all but what is wide. Where matrices of a sample meet each other (the slots
+and links of an addressed memory), threads wait for each other most of the time, and there are ways between the two
+(`_plan_for_meeting`). Where nothing is multiplied by a matrix at all, every sample has a warp, or as many as its numbers
+keep busy.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ WIDE = 128  # numbers of a state, from which on the threads of a warp have enoug
 FILLED = 32  # numbers of a state that fill a warp
 NARROW = 32  # columns that a piece has at least, beside others, in a block of samples
 MEETING = 256  # numbers of a matrix that meets others, up to which a block of samples has room for it
+MOST_ACROSS = 64  # numbers of a piece, where threads add up what they make of it
+UNIT = 16  # rows that the matrix units of one warp multiply at once
+DIVIDED = 64  # numbers in a row of a matrix, from which on the warps of a sample divide it
 THIN = 4  # features that are so few that they are multiplied one by one
 LANES = 32  # samples that a CPU computes at once
 EVERYTHING = 1 << 60
@@ -65,6 +69,9 @@ class Plan:
                where bf16x6 is wanted (`emit_sums`)
     lanes      whether a program is one of a CPU, with a sample in every lane of its vectors: no size is odd there
     remade     whether factors of gradients are made again, after the loops, of what is less to be written (`remade`)
+    met        whether that is done for those that a sample's matrices make of each other
+    divided    numbers in a row of a sample's matrix, from which on its warps divide it among them, while each of them
+               has all that is smaller by itself (`emit_divided`); 0 if they divide whatever there is
     aside      whether a vector that is read in other parts than it is computed in is laid aside in memory and read from
                there: by itself each part would be a product that is too narrow to be fast. Memory that all threads
                read is also what they agree on, where they compare numbers
@@ -90,7 +97,9 @@ class Plan:
     halves: bool = False
     lanes: bool = False
     remade: bool = False
+    met: bool = False
     aside: bool = False
+    divided: int = 0
     warps_back: int = 0  # as forward
     most_back: int = 0  # as forward
     again_back: bool = False  # as forward
@@ -110,7 +119,8 @@ class Plan:
 
     def way_across(self) -> Plan:
         """For kernels that add up gradients after the loops: as on the way back, with memory as on the way forward."""
-        return replace(self.way_back(), announce=self.announce, halves=self.precision == "bf16x6")
+        made = replace(self.way_back(), announce=self.announce, halves=self.precision == "bf16x6")
+        return replace(made, most=min(made.most, MOST_ACROSS))
 
     def chop(self, size: int) -> list[int]:
         """Where a dimension is cut so that padding to powers of two wastes little.
@@ -148,8 +158,11 @@ def make_plan(traced: Traced, signature: Signature, sequences: int, precision: s
         together = 64 if sequences > SINGLE else 16  # rows that are multiplied at once
         rows = max(1, min(16, together // tokens))
         warps = min(8, max(4, rows * tokens // 16))
-        made = Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True, most_back=64)
-        return replace(made, announce=True, announce_back=sequences <= SINGLE, remade=rows > 1)
+        made = Plan(rows, warps, precision, save=16, held=0, again=True, matrices=True, announce=True)
+        few = sequences <= SINGLE
+        if rows > 1:
+            return replace(made, save=32, announce_back=few, remade=True, met=tokens >= UNIT)
+        return replace(made, announce_back=few, divided=DIVIDED if few and tokens == UNIT else 0)
     names = {name_of(node) for node in traced.graph.nodes}
     numbers = sum(math.prod(shape) for shape in signature.state)
     if not names & {"mm", "addmm", "bmm"} and numbers >= FILLED:  # nothing that a block of samples would share

@@ -19,10 +19,20 @@ class Program:
     come last, and the threads of a warp pass all of it to each other.
     """
 
-    def __init__(self, rows: int, inner_first: bool = False, units: bool = True, afresh: bool = False) -> None:
+    def __init__(
+        self,
+        rows: int,
+        inner_first: bool = False,
+        units: bool = True,
+        afresh: bool = False,
+        upright: bool = False,
+        each: bool = False,
+    ) -> None:
         self.inner_first = inner_first
         self.afresh = afresh  # whether single numbers are computed again sooner than kept
         self.units = units  # whether there are matrix units; without them, a product is a sum of products
+        self.upright = upright  # whether a sample's rows are those of its products, and every warp computes all of them
+        self.each = each  # whether a product of a block's samples is one of each, to be added up in the end
         self.tiles: list[Tile] = []
         self.batch = Axis(rows)  # one row a sample; where there is only one, no tile has the axis
         self.order: dict[Axis, int] = {self.batch: -1}
@@ -143,6 +153,8 @@ class Program:
         if not gone:
             return value
         left = tuple(axis for axis in value.axes if axis not in gone)
+        if self.each:
+            value = self._turned(value, (*left, *gone))
         clean = frozenset(axis for axis in left if axis in value.clean) if op == "sum" else frozenset()
         return self._once(Tile(op, (value,), left, gone, value.tile.steady, clean))
 
@@ -165,10 +177,12 @@ class Program:
                     # The samples stand in the rows. Where there is one sample only, its rows stand in the columns: what
                     # a product needs of the one before it is then transposed, and Triton takes the two for independent;
                     # else it would let every warp compute all rows.
-                    if self.batch in columns or self.batch.size == 1:
+                    if self.batch in columns or (self.batch.size == 1 and not self.upright):
                         left, right, (rows, inner, columns) = right, left, (columns, inner, rows)
                         groups = (rows, inner, columns)
-                    left, right = self._turned(left, (*rows, *inner)), self._turned(right, (*inner, *columns))
+                    # what a warp has of a product is what it needs of one whose last axis is summed
+                    lying = (*columns, *inner) if self.upright and not right.tile.steady else (*inner, *columns)
+                    left, right = self._turned(left, (*rows, *inner)), self._turned(right, lying)
                     steady = left.tile.steady and right.tile.steady
                     clean = frozenset(axis for axis in rows if axis in left.clean) | frozenset(
                         axis for axis in columns if axis in right.clean
@@ -201,10 +215,13 @@ class Program:
         columns = tuple(axis for axis in right.axes if axis not in (*inner, self.batch))
         if set(rows) & set(columns) or any(padded(group) < 16 for group in (rows, inner, columns)):
             return None
-        if padded(rows) > padded(
-            columns
-        ):  # the features of a sample, of which there are more than rows, lie side by side
+        # The features of a sample, more than it has rows, lie side by side; below each other, where rows are
+        # summed next.
+        if self.each or padded(rows) > padded(columns):
             left, right, rows, columns = right, left, columns, rows
+        if self.each:
+            left = self._turned(left, (self.batch, *rows, *inner))
+            right = self._turned(right, (self.batch, *columns, *inner))
         clean = frozenset(axis for axis in rows if axis in left.clean) | frozenset(
             axis for axis in columns if axis in right.clean
         )
@@ -236,13 +253,14 @@ class Program:
 
     def _turned(self, ref: Ref, axes: tuple[Axis, ...]) -> Ref:
         """What lies in memory is read in the order in which it is wanted, instead of being turned round."""
-        if ref.tile.op != "load" or not ref.tile.steady or ref.axes == axes or set(ref.axes) != set(axes):
+        fixed = ref.tile.op != "load" or not (ref.tile.steady or self.upright or self.each)
+        if fixed or ref.axes == axes or set(ref.axes) != set(axes):
             return ref
         own = tuple(ref.tile.axes[ref.axes.index(axis)] for axis in axes)
         key = (ref.tile, own)
         if key not in self.turned:
             tile = ref.tile
-            self.turned[key] = self._make(Tile("load", (), own, tile.detail, True, tile.clean, tile.kind)).tile
+            self.turned[key] = self._make(Tile("load", (), own, tile.detail, tile.steady, tile.clean, tile.kind)).tile
         return Ref(self.turned[key], axes)
 
     def equals(self, value: Ref, axis: Axis, start: int) -> Ref:

@@ -20,6 +20,7 @@ class Access:
 
     kept        weights that stay in registers
     again       constants that are read at every step
+    copied      of these, matrices that are added to one of every sample, and read for each
     spread      sizes of tiles that are read or written in twos
     multiplied  sizes of what the matrix units make
     unsure      memory that not all threads may have written yet
@@ -33,6 +34,7 @@ class Access:
         self.indent = 1
         self.kept: set[Tile] = set()
         self.again: set[Tile] = set()
+        self.copied: set[Tile] = set()
         self.spread: set[tuple[int, ...]] = set()
         self.multiplied: list[list[int]] = []
         self.unsure: set[str] = set()
@@ -52,11 +54,16 @@ class Access:
         if tile in self.kept:
             everywhere = f"tl.full({self.shape(tile.axes)}, 1, tl.int1)"
             text = f"kept({pointer}, {' & '.join(inside) or everywhere}, precision)"
+        elif tile in self.copied:
+            text = self.copy(source, index, tile.axes)
         elif tile.op != "pick" and (like := self.like(source, index, tile.axes, time)):
-            there = " & ".join([*inside, *([] if source.dead else [self.alive(tile.axes)])])
+            there = " & ".join(inside if source.dead and self.rows > 1 else [*inside, self.alive(tile.axes)])
             text = f"fetch({pointer}, {there}, {like}, direct)"
+        elif self.is_turned(tile):
+            around = f"around({self.spread_over(tile.axes)})"
+            text = f"fetch_singly({pointer}, {' & '.join([*inside, around])}, {time}, direct)"
         elif self.singly(source, tile.axes) and (source.time or tile in self.again):
-            there = " & ".join(inside) or f"tl.full({self.shape(tile.axes)}, 1, tl.int1)"
+            there = " & ".join(inside) or self.everywhere(tile.axes)
             text = f"fetch_singly({pointer}, {there}, {time}, direct)"
         else:
             text = f"tl.load({pointer}, mask={' & '.join(inside)}, other={kind})" if inside else f"tl.load({pointer})"
@@ -155,13 +162,13 @@ class Access:
         if not self.plan.matrices or source.kind != "float":
             return False
         if not source.rows:
-            return len(axes) == 2
+            return len(axes) == 2 or (self.kernel.apart and len(axes) == 1)
         return source.time and (len(axes) > 0 if self.rows == 1 else len(axes) == 2)
 
     def like(self, source: Source, index: Index, axes: Sequence[Axis], time: str) -> str | None:
         """What a block of samples carries in the shape of a tile that is read or written in twos; None if it is not."""
         often = source.time and time in ("t", "later")
-        if self.rows == 1 or len(axes) < 2 or not often or not in_twos(source, index):
+        if self.rows == 1 or len(axes) < 2 or not often or not in_twos(source, index) or is_turned(index, axes):
             return None
         sizes = [axis.pad for axis in axes]
         if self.plan.aside and sizes not in self.multiplied:  # threads have rows or columns of matrices that meet
@@ -169,10 +176,39 @@ class Access:
         for held in self.kernel.held:
             if [axis.pad for axis in self.with_rows(held.axes)] == sizes:
                 return name_of(held.carry, held.piece)
-        if self.plan.matrices and len(sizes) == 3:
-            self.spread.add(tuple(sizes))
-            return "like_" + "_".join(map(str, sizes))
-        return None
+        return self.spread_over(axes) if self.plan.matrices and len(sizes) == 3 else None
+
+    def copy(self, source: Source, index: Index, axes: Sequence[Axis]) -> str:
+        """A constant, for every sample of a block, or every warp. It seems to depend on the time: read before the loop,
+        it would have to be kept."""
+        with_rows = self.with_rows(axes)
+        pointer, inside = self.place(source, index, with_rows, "t")
+        for batch in self.program.batch_axes:
+            pointer = f"{pointer} + {self.along(batch, with_rows)} * 0"
+        there = " & ".join([*inside, f"(t + tl.zeros({self.shape(with_rows)}, tl.int32) >= 0)"])
+        return f"fetch({pointer}, {there}, {self.spread_over(with_rows)}, direct)"
+
+    def lies_in_twos(self, tile: Tile) -> bool:
+        source, index = tile.detail
+        return in_twos(source, index) and not is_turned(index, tile.axes)
+
+    def is_turned(self, tile: Tile) -> bool:
+        """Whether it is a matrix of every sample that is read the other way round than it lies in memory."""
+        source, index = tile.detail
+        matrix = self.plan.matrices and self.rows > 1 and len(tile.axes) == 3 and source.time and source.kind == "float"
+        return matrix and is_turned(index, tile.axes)
+
+    def sizes(self, axes: Iterable[Axis]) -> tuple[int, ...]:
+        return tuple(axis.pad for axis in axes)
+
+    def spread_over(self, axes: Iterable[Axis]) -> str:
+        """A tile of this shape that is spread over the threads as the matrix units leave a product."""
+        sizes = self.sizes(axes)
+        self.spread.add(sizes)
+        return f"like_{'_'.join(map(str, sizes))}"
+
+    def everywhere(self, axes: Sequence[Axis]) -> str:
+        return f"tl.full({self.shape(axes)}, 1, tl.int1)"
 
     def alive(self, axes: Sequence[Axis]) -> str:
         return "live" if len(axes) == 1 else f"live[{', '.join([':'] + ['None'] * (len(axes) - 1))}]"
@@ -199,6 +235,11 @@ def in_twos(source: Source, index: Index) -> bool:
         even &= part.offset * stride % 2 == 0
         even &= all(step * stride % 2 == 0 or (step * stride == 1 and axis.size % 2 == 0) for axis, step in part.terms)
     return even and any(step == 1 for _, step in index[-1].terms)
+
+
+def is_turned(index: Index, axes: Sequence[Axis]) -> bool:
+    """Whether a tile's last axis is not the one whose numbers are neighbours in memory."""
+    return all(axis is not axes[-1] for axis, _ in index[-1].terms)
 
 
 def span(source: Source, index: Index) -> tuple[int, int]:

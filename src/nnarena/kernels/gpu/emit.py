@@ -21,8 +21,8 @@ HEADER = '''"""Made by nnarena.kernels; do not edit."""
 import triton
 import triton.language as tl
 
-from nnarena.kernels.gpu.maths import across, added, agreed, begun, below, beside, continued, exp, expect, fetch
-from nnarena.kernels.gpu.maths import fetch_singly, halved, inverse, kept, put, put_singly, quartered, sigmoid
+from nnarena.kernels.gpu.maths import across, added, agreed, around, begun, below, beside, continued, exp, expect
+from nnarena.kernels.gpu.maths import fetch, fetch_singly, halved, inverse, kept, put, put_singly, quartered, sigmoid
 from nnarena.kernels.gpu.maths import spread, tanh
 
 '''
@@ -35,6 +35,7 @@ def emit(kernel: Kernel, warps: int) -> str:
 class Writer(Access):
     """Writes a kernel down: what there is before the loop, the loop, and what comes after it."""
 
+    spreading = "spread"
     parts = 3  # of two bytes each that a weight takes
     steps = "T"
 
@@ -60,6 +61,8 @@ class Writer(Access):
         if self.plan.matrices or (self.plan.announce and kernel.backward):
             tiles = soon(tiles)
         self.again = again = read_again(tiles) if self.plan.again else set()
+        if self.plan.matrices and (self.rows > 1 or self.plan.divided) and not kernel.apart:
+            self.copied = {tile for tile in again if len(tile.axes) == 2 and self.lies_in_twos(tile)}
         vectors = self.rows > 1 and not self.plan.matrices  # of 64 rows and more, weights are multiplied where they lie
         near = read_near(tiles, self.threads // WARP) if vectors else set()
         if vectors and self.plan.announce and not kernel.backward and self.plan.precision == "bf16x6":
@@ -71,7 +74,8 @@ class Writer(Access):
             self.joined, self.parted = joined(tiles), parted(tiles)
         waiting = {tile for products in self.joined.values() for tile in products[:-1]}
         waiting |= {tile for products in self.parted.values() for tile in products[1:]}
-        if self.rows == 1:
+        self.prepare(tiles)
+        if self.rows == 1 and not self.plan.divided:
             self.summed = summed(tiles, uses(kernel, tiles))
             waiting |= {tile for chain in self.summed.values() for tile in chain.parts}
         known = [f"{name}: tl.constexpr" for name in ("precision", "direct", *["whole"] * self.plan.knows_whole)]
@@ -84,7 +88,8 @@ class Writer(Access):
         announced = self.plan.announce and kernel.backward
         crowded = self.rows == 1 or self.plan.aside  # whether there are no registers for what is read early
         late = {tile for tile in tiles if tile.op == "load" and not tile.steady and announced and crowded}
-        moving, placed = ahead(tiles, 0 if announced or kernel.apart else AHEAD * self.threads, again | late, near)
+        room = 0 if announced or kernel.apart else AHEAD * self.threads
+        moving, placed = ahead(tiles, room, again | late, near, self.far(tiles))
         self.open_loop(moving)
         self.unsure = {store.source.name for store in kernel.stores}
         for tile in moving:
@@ -116,10 +121,17 @@ class Writer(Access):
         self.indent = 1
         self.finish()
         self.lines[here:here] = [
-            f"    {'like_' + '_'.join(map(str, sizes))} = spread({', '.join(map(str, sizes))})"
+            f"    {'like_' + '_'.join(map(str, sizes))} = {self.spreading}({', '.join(map(str, sizes))})"
             for sizes in sorted(self.spread)
         ]
         return "\n".join(self.lines)
+
+    def far(self, tiles: list[Tile]) -> set[Tile]:
+        """What is read a step ahead in any case."""
+        return set()
+
+    def prepare(self, tiles: list[Tile]) -> None:
+        """What there is to know before a line is written."""
 
     def begin(self, steady: list[Tile]) -> None:
         """Which samples a program has, what is the same at every step, and what is carried."""
@@ -295,7 +307,7 @@ class Writer(Access):
         """A product of two matrices, added to the one before it, if there is one."""
         factors = f"{left}, {right}, precision"
         alone = self.rows == 1 and padded(tile.axes) * WARP <= TILE * self.threads
-        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors}{', True' * alone})"
+        text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors}{', 6' * alone})"
         return text if tile.open else f"added({text})"
 
     def matrix(
@@ -332,13 +344,14 @@ class Writer(Access):
         """A value with a dimension for each of these axes."""
         if not isinstance(value, Ref):
             return number(value)
-        text, order = value.tile.name, [axis for axis in axes if axis in value.axes]
-        places = tuple(value.axes.index(axis) for axis in order)
+        mine = self.with_rows(value.axes) if value.tile in self.copied else value.axes
+        text, order = value.tile.name, [axis for axis in axes if axis in mine]
+        places = tuple(mine.index(axis) for axis in order)
         if places != tuple(range(len(places))):
             text = f"tl.permute({text}, {places})"
         if len(order) == len(axes) or not order:
             return text
-        return f"{text}[{', '.join(':' if axis in value.axes else 'None' for axis in axes)}]"
+        return f"{text}[{', '.join(':' if axis in mine else 'None' for axis in axes)}]"
 
     def whole(self, value: Value, axes: Sequence[Axis]) -> str:
         """A value in the full shape of these axes."""

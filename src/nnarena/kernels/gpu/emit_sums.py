@@ -5,17 +5,24 @@ of rows that was read has one, by its largest number, and of what is made of it 
 float32 unless the numbers of a block differ by more than 2¹⁶; those that are smaller are right to 2⁻³⁹ of the largest.
 
 What is multiplied by weights stands right of them, Wᵀ xᵀ in place of x W. Then what comes of it lies in the threads as
-the matrix units want the left side of the next product, whose sum is over the rows of x: it need not be turned.
+the matrix units want the left side of the next product, whose sum is over the rows of x: it need not be turned. No
+number of it exceeds the sum of a unit's weights times the largest number of x, which is as good as to look at them all.
+
+Products of a sample's matrices with each other (`dots`) are of six in bfloat16: each is the work of one warp, for which
+a scale would take as long as three more products. They are turned in the same way, and what is read for them is read
+turned.
 """
 
 from __future__ import annotations
 
 from nnarena.kernels.compiler.kernel import Kernel, needed_tiles
 from nnarena.kernels.compiler.remade import products_in
-from nnarena.kernels.compiler.tiles import Ref, Tile, padded
+from nnarena.kernels.compiler.tiles import Ref, Tile, Value, padded
 from nnarena.kernels.gpu.emit import HEADER, Writer
 
-IMPORTS = """from nnarena.kernels.gpu.halves import across_in_halves, scaled_halves, weighted_in_halves
+IMPORTS = """from nnarena.kernels.gpu.halves import across_in_halves, scaled_halves, size_of_columns
+from nnarena.kernels.gpu.halves import size_of_weighted, size_of_weights, weighted_in_halves
+from nnarena.kernels.gpu.maths import spread_by_warp
 
 """
 
@@ -27,6 +34,9 @@ def emit_sums(kernel: Kernel, warps: int) -> str:
 class Sums(Writer):
     def __init__(self, kernel: Kernel, warps: int) -> None:
         super().__init__(kernel, warps)
+        if self.program.each:
+            self.spreading = "spread_by_warp"
+        self.weighted: dict[Tile, tuple[str, str]] = {}  # products with weights: their sizes, and what they multiply
         self.halves: dict[str, str] = {}  # what was split, and the name of its halves
 
     def begin(self, steady: list[Tile]) -> None:
@@ -35,12 +45,17 @@ class Sums(Writer):
         for tile in self.program.tiles:
             if tile in needed and tile.op == "dot" and not tile.steady and tile.args[1].tile.steady:
                 _, inner, columns = tile.detail
-                self.split(self.matrix(tile.args[1], (), inner, columns, inner))
+                weights = self.matrix(tile.args[1], (), inner, columns, inner)
+                self.line(f"sizes_{self.split(weights)} = size_of_weights({weights})")
 
     def product(self, tile: Tile, before: tuple[Ref, ...], left: str, right: str) -> str:
-        if tile.op == "dots" or tile.steady or tile.open or before:
+        if tile.op == "dots":
+            return f"added(begun({left}, {right}, precision, 1))"
+        if tile.steady or tile.open or before:
             return super().product(tile, before, left, right)
-        return f"weighted_in_halves({self.split(right)}, {self.split(left)})"
+        weights, numbers = self.split(right), self.split(left)
+        self.weighted[tile] = f"sizes_{weights}", numbers
+        return f"weighted_in_halves({weights}, {numbers})"
 
     def over_samples(self, tile: Tile) -> str:
         """What was made of other products comes first; of two such sides, or none, the larger."""
@@ -48,10 +63,35 @@ class Sums(Writer):
         a, b = self.matrix(left, (), inner, rows, inner), self.matrix(right, (), inner, columns, inner)
         sizes = [(bool(products_in([side])), padded(axes)) for side, axes in ((left, rows), (right, columns))]
         if sizes[0] >= sizes[1]:
-            text = f"across_in_halves({a}, {self.split(b)})"
+            text = f"across_in_halves({a}, {self.split(b)}, {self.sizes_of(left) or f'size_of_columns({a})'})"
         else:
-            text = f"tl.trans(across_in_halves({b}, {self.split(a)}))"
+            text = (
+                f"tl.trans(across_in_halves({b}, {self.split(a)}, {self.sizes_of(right) or f'size_of_columns({b})'}))"
+            )
         return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
+
+    def sizes_of(self, value: Value) -> str | None:
+        """What the numbers of every unit do not exceed, if that is known without looking at them: of a product with
+        weights, perhaps with something added, or clipped."""
+        tile = value.tile if isinstance(value, Ref) else None
+        if tile is None or tile.steady:
+            return None
+        if tile.op == "dot" and tile in self.weighted:
+            weights, numbers = self.weighted[tile]
+            return f"size_of_weighted({weights}, {numbers})"
+        if tile.op != "map":
+            return None
+        match tile.detail, tile.args:
+            case "relu", (inside,):
+                return self.sizes_of(inside)
+            case "where", (_, inside, 0.0):
+                return self.sizes_of(inside)
+            case "add", (one, other):
+                steady, moving = (one, other) if isinstance(one, Ref) and one.tile.steady else (other, one)
+                sizes = self.sizes_of(moving)
+                if sizes and isinstance(steady, Ref) and steady.tile.steady and len(steady.axes) == 1:
+                    return f"{sizes} + tl.abs({steady.tile.name})"
+        return None
 
     def split(self, text: str) -> str:
         """The name of the halves of a matrix."""

@@ -46,17 +46,18 @@ def added_in_halves(sums, grow):
 
 @triton.jit
 def scaled_halves(x):
-    """The halves of a matrix whose largest number is brought to 2¹⁴, and what undoes that."""
-    scale = power(tl.max(tl.abs(x)), 14, most=126)
+    """The halves of a matrix whose largest number is brought to 2¹⁴, what undoes that, and the size of that number."""
+    size = tl.max(tl.abs(x))
+    scale = power(size, 14, most=126)
     high, low = halves(x * scale, 1.0)
-    return high, low, undone(scale)
+    return high, low, undone(scale), size
 
 
 @triton.jit
 def weighted_in_halves(weights, x):
     """x W of the halves of both, as the transpose of Wᵀ xᵀ; the smallest products first."""
-    high, low, grow = weights
-    x_high, x_low, x_grow = x
+    high, low, grow, _ = weights
+    x_high, x_low, x_grow, _ = x
     high, low, x_high, x_low = tl.trans(high), tl.trans(low), tl.trans(x_high), tl.trans(x_low)
     part = tl.dot(high, x_low)
     part = tl.dot(low, x_high, part)
@@ -64,15 +65,34 @@ def weighted_in_halves(weights, x):
 
 
 @triton.jit
-def across_in_halves(a, b):
-    """aᵀ b, a sum over their rows, from zero; of b, its halves. Each column of a has a scale of its own."""
-    turned = tl.trans(a)
-    scale = power(tl.max(tl.abs(turned), 1), 14, most=126)
-    a_high, a_low = halves(turned * scale[:, None], 1.0)
-    high, low, grow = b
+def across_in_halves(a, b, sizes):
+    """aᵀ b, a sum over their rows, from zero; of b, its halves. Each column of a has a scale of its own, by a size that
+    none of its numbers exceeds."""
+    scale = power(sizes, 14, most=126)
+    a_high, a_low = halves(tl.trans(a) * scale[:, None], 1.0)
+    high, low, grow, _ = b
     part = tl.dot(a_high, low)
     part = tl.dot(a_low, high, part)
     return tl.dot(a_high, high, part) * (undone(scale) * grow)[:, None]
+
+
+@triton.jit
+def size_of_columns(a):
+    """The size of the largest number in each."""
+    return tl.max(tl.abs(tl.trans(a)), 1)
+
+
+@triton.jit
+def size_of_weights(weights):
+    """The sum of sizes in each column, or a little more; spread over the threads as `weighted_in_halves` is."""
+    little_more = tl.full((weights.shape[0], 64), 1.01, tl.float32)  # than one: tf32 may round down
+    return tl.max(tl.dot(tl.trans(tl.abs(weights)), little_more, input_precision="tf32"), 1)
+
+
+@triton.jit
+def size_of_weighted(weights, x):
+    """What no number in a column of x W exceeds, of the halves of x and the sizes of weights."""
+    return weights * x[3]
 
 
 @triton.jit

@@ -65,20 +65,22 @@ def agreed(x):
 
 
 @triton.jit
-def begun(a, b, precision: tl.constexpr, alone: tl.constexpr = False):  # type: ignore[assignment]
+def begun(a, b, precision: tl.constexpr, CHAINS: tl.constexpr = 3):  # type: ignore[assignment]
     """A sum of products of matrices, of which this is the first, as `added` will have it.
 
-    With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up. The sums
-    of large, middle and small products are kept apart: each is a chain of additions that waits for nobody. Where a warp
-    has nothing beside them, being `alone` with a tile, there is one for each of the six. With 64 rows, four warps
-    multiply at once, and wait for the end of every product: there two make one.
+    With bf16x6 both are split into three parts of eight bits each, and six of the nine products are added up, in chains
+    of additions that wait for nobody: three, of large, middle and small products; six, where a warp has nothing beside
+    them; one, the smallest first, where it has no registers for more. With 64 rows, four warps multiply at once, and
+    wait for the end of every product: there two make one.
     """
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)
         if len(a.shape) == 2 and a.shape[0] >= 64:
             return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3))),)
-        elif alone:
+        elif CHAINS == 1:
+            return (in_a_chain(a1, a2, b1, b2, tl.dot(a3, b1, tl.dot(a1, b3))),)
+        elif CHAINS == 6:
             return tl.dot(a1, b1), tl.dot(a1, b2), tl.dot(a2, b1), tl.dot(a2, b2), tl.dot(a1, b3), tl.dot(a3, b1)
         else:
             small = tl.dot(a2, b2)
@@ -90,13 +92,25 @@ def begun(a, b, precision: tl.constexpr, alone: tl.constexpr = False):  # type: 
 
 
 @triton.jit
+def for_each(x, COUNT: tl.constexpr):
+    """The same vector or matrix, (1, …), for each of so many."""
+    if len(x.shape) == 2:
+        return tl.broadcast_to(x, (COUNT, x.shape[1]))
+    else:
+        return tl.broadcast_to(x, (COUNT, x.shape[1], x.shape[2]))
+
+
+@triton.jit
 def continued(sums, a, b, precision: tl.constexpr):
     """The next product of such a sum: the matrix units add while they multiply."""
     if precision == "bf16x6":
         a1, a2, a3 = thirds(a)
         b1, b2, b3 = thirds(b)
         if len(sums) == 1:
-            return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3), sums[0])),)
+            if len(a.shape) == 3:
+                return (in_a_chain(a1, a2, b1, b2, tl.dot(a3, b1, tl.dot(a1, b3, sums[0]))),)
+            else:
+                return (in_pairs(a1, a2, b1, b2, tl.dot(beside(a3, a1), below(b1, b3), sums[0])),)
         elif len(sums) == 6:
             large, middle, other, small, smaller, smallest = sums
             large, middle, other = tl.dot(a1, b1, large), tl.dot(a1, b2, middle), tl.dot(a2, b1, other)
@@ -148,6 +162,12 @@ def in_pairs(a1, a2, b1, b2, small):
     """Four of the six products as two, added to the small ones."""
     large = below(b1, b2)
     return tl.dot(beside(a1, a2), large, tl.dot(beside(a2, a1), large, small))
+
+
+@triton.jit
+def in_a_chain(a1, a2, b1, b2, small):
+    """The same, one after the other."""
+    return tl.dot(a1, b1, tl.dot(a2, b1, tl.dot(a1, b2, tl.dot(a2, b2, small))))
 
 
 @triton.jit
@@ -218,7 +238,7 @@ def fetch(pointer, mask, like, direct: tl.constexpr):
     places must begin at an even one, and whoever calls must look whether it came out so (`runtime.is_direct`).
     """
     if direct:
-        there = mask & ((like.to(tl.int32, bitcast=True) | 1) != 0)
+        there = mask & around(like)
         return tl.inline_asm_elementwise(
             """{
             .reg .pred there;
@@ -235,6 +255,12 @@ def fetch(pointer, mask, like, direct: tl.constexpr):
         )
     else:
         return tl.load(pointer, mask=mask, other=0.0)
+
+
+@triton.jit
+def around(like):
+    """True everywhere, spread over the threads like another tile."""
+    return (like.to(tl.int32, bitcast=True) | 1) != 0
 
 
 @triton.jit
@@ -263,7 +289,7 @@ def fetch_singly(pointer, mask, t, direct: tl.constexpr):
 def put(pointer, value, mask, like, direct: tl.constexpr):
     """Write a tile, every thread what it has, two neighbours at a time."""
     if direct:
-        there = mask & ((like.to(tl.int32, bitcast=True) | 1) != 0)
+        there = mask & around(like)
         tl.inline_asm_elementwise(
             """{
             .reg .pred there;
@@ -367,3 +393,9 @@ def spread(ROWS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr):
     """A tile that is spread over the threads as a product of matrices is."""
     a, b = tl.zeros((ROWS * INNER, 16), tl.bfloat16), tl.zeros((16, WIDTH), tl.bfloat16)
     return tl.reshape(tl.dot(a, b), (ROWS, INNER, WIDTH))
+
+
+@triton.jit
+def spread_by_warp(WARPS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr):
+    """The same of a tile that every warp has by itself."""
+    return tl.dot(tl.zeros((WARPS, INNER, 16), tl.bfloat16), tl.zeros((WARPS, 16, WIDTH), tl.bfloat16))

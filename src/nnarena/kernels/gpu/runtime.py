@@ -56,9 +56,10 @@ class Loop:
             return str(reason)
         return ""
 
-    def at(self, sequences: int, precision: str = "bf16x6") -> Kernels:
-        """The kernels that are best for so many sequences."""
+    def at(self, sequences: int, precision: str = "bf16x6", spare: bool = False) -> Kernels:
+        """The kernels that are best for so many sequences; of those that `spare` memory on the chip, if asked."""
         plan = make_plan(self.traced, self.signature, sequences, precision)
+        plan = replace(plan, divided=0) if spare else plan
         if plan not in self.kernels:
             self.kernels[plan] = Kernels(compile_step(self.traced, self.signature, plan, write), self.counts)
         return self.kernels[plan]
@@ -82,8 +83,8 @@ class Loop:
         device = tensors[self.counts[0]].device
         if self.reason:
             return self.steps
-        for sequences in (seeds * batch, 1):
-            if (kernels := self.at(sequences, precision_on(device))).fit(device, self.signature):
+        for sequences, spare in ((seeds * batch, False), (1, False), (1, True)):
+            if (kernels := self.at(sequences, precision_on(device), spare)).fit(device, self.signature):
                 return kernels
         return self.steps
 

@@ -132,7 +132,7 @@ def kept_weights(tiles: list[Tile], threads: int, parts: int) -> set[Tile]:
 
 
 def ahead(
-    tiles: list[Tile], room: int, again: Container[Tile] = (), near: Container[Tile] = ()
+    tiles: list[Tile], room: int, again: Container[Tile] = (), near: Container[Tile] = (), far: Container[Tile] = ()
 ) -> tuple[list[Tile], dict[Tile, list[Tile]]]:
     """Memory is slow: what is needed early in a step is loaded during the step before, while there is room for so many
     numbers; the rest at the start of the step, or two products ahead. What is read `again`, or late, is never far, and
@@ -154,7 +154,9 @@ def ahead(
         key=lambda t: first.get(t, 0),
     ):
         before = [place for place in products if place < first.get(tile, 0)]
-        if len(before) >= 3 and tile not in near:
+        if tile in far:
+            early.append(tile)
+        elif len(before) >= 3 and tile not in near:
             placed.setdefault(tiles[before[-2]], []).append(tile)
         elif tile in near or (tile in again and first.get(tile, 0) >= LEAD):
             begin = max(0, first.get(tile, 0) - (CLOSE if tile in near else LEAD))
