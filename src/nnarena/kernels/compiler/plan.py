@@ -9,8 +9,8 @@ Where a sample is itself a matrix, such as the tokens of a memory, a block is th
 other, and a warp has one sample; of a few sequences each has a program, and four warps share it: of as many tokens as
 one warp multiplies at once, each computes all but what is wide. Where matrices of a sample meet each other (the slots
 and links of an addressed memory), threads wait for each other most of the time, and there are ways between the two
-(`_plan_for_meeting`). Where nothing is multiplied by a matrix at all, every sample has a warp, or as many as its numbers
-keep busy.
+(`_plan_for_meeting`). Where nothing is multiplied by a matrix at all, every sample has a warp, or as many as its
+numbers keep busy.
 """
 
 from __future__ import annotations
