@@ -70,6 +70,8 @@ class MemoryAugmentedTransformer(Recurrent):
 
     places: Tensor  # (R, D)
     where: Tensor  # (N + 1, R): a one for the place of every token
+    is_place: Tensor  # (R, 1): a one for every place
+    centring: Tensor  # (D, D): what takes a mean away
 
     def __init__(
         self,
@@ -107,7 +109,9 @@ class MemoryAugmentedTransformer(Recurrent):
         where = none(rows + 1, size)
         where[:rows, columns : columns + rows].fill_diagonal_(1)
         where[rows, -1] = 1
-        for name, table in (("places", places), ("where", where)):
+        centring = torch.eye(d_model, dtype=torch.float64) - 1 / d_model
+        tables = {"places": places, "where": where, "is_place": where.sum(0).unsqueeze(1), "centring": centring}
+        for name, table in tables.items():
             self.register_buffer(name, table.to(dtype or torch.get_default_dtype()), persistent=False)
         self.to(device=device, dtype=dtype)
 
@@ -147,17 +151,16 @@ class MemoryAugmentedTransformer(Recurrent):
         bias of what is added to a token is a part of it.
         """
         memory, given, parts = self.embed_memory, self.embed, self.attention
-        is_place = self.where.sum(0).unsqueeze(1)
         biases = memory.bias.expand(self.rows, -1), given.bias.unsqueeze(0)
         tokens = torch.cat([memory.weight.mT, biases[0], given.weight.mT, biases[1]]) + self.places
         three = parts.query, parts.key, parts.value
         weight, bias = torch.cat([part.weight for part in three]), torch.cat([part.bias for part in three])
-        made = torch.addmm(is_place * bias, tokens, weight.mT).unflatten(1, (3, -1, self.d_model))
+        made = torch.addmm(self.is_place * bias, tokens, weight.mT).unflatten(1, (3, -1, self.d_model))
         query, key, value = made.permute(1, 2, 0, 3).unbind()  # (h, R, D) each
         asked = query @ key.mT / self.d_model**0.5
         got = (value @ parts.output.weight.mT.unflatten(0, (-1, self.d_model))).flatten(0, 1)
-        added = torch.cat([tokens + is_place * parts.output.bias, got])
-        tokens, got = _centred(added).split([len(tokens), len(got)])
+        added = torch.cat([torch.addcmul(tokens, self.is_place, parts.output.bias), got])
+        tokens, got = (added @ self.centring).split([len(tokens), len(got)])
         return tokens, asked, got
 
     def _of_normed(self) -> list[Dense]:
