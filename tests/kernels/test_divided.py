@@ -74,7 +74,8 @@ class Wide(Recurrent):
         made = (state @ widen + bias).tanh()
         both = torch.cat([made, state], -1) @ torch.cat([narrow, beside])  # one sum of parts and of what is whole
         most = (made * made.softmax(-1)).sum(-1, keepdim=True)
-        state = (both + made.mean(-1, keepdim=True) + u[:, None, :1] * most).sin()
+        all_of_it = made.mean((1, 2), keepdim=True) + state.mean((1, 2), keepdim=True)  # in parts, and by every warp
+        state = (both + made.mean(-1, keepdim=True) + all_of_it + u[:, None, :1] * most).sin()
         return state, state.sum(1)
 
 
