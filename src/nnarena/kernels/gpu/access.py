@@ -199,7 +199,12 @@ class Access:
         return matrix and is_turned(index, tile.axes)
 
     def sizes(self, axes: Iterable[Axis]) -> tuple[int, ...]:
-        return tuple(axis.pad for axis in axes)
+        """Of all dimensions of a tile with these axes."""
+        return tuple(map(self.own, axes))
+
+    def own(self, axis: Axis) -> int:
+        """Numbers of an axis that a tile has."""
+        return axis.pad
 
     def spread_over(self, axes: Iterable[Axis]) -> str:
         """A tile of this shape that is spread over the threads as the matrix units leave a product."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.compiler.index import Axis, axes_of
@@ -36,6 +37,7 @@ class Writer(Access):
     """Writes a kernel down: what there is before the loop, the loop, and what comes after it."""
 
     spreading = "spread"
+    lead = 0  # dimensions of a tile before those of its axes
     parts = 3  # of two bytes each that a weight takes
     steps = "T"
 
@@ -319,13 +321,11 @@ class Writer(Access):
         inner: tuple[Axis, ...],
     ) -> str:
         """A tile as a matrix, or as one for each, with zeros beyond the size of what is summed."""
-        text = self.masked(ref, inner, "0.0")
-        order = tuple(ref.axes.index(axis) for axis in (*each, *rows, *columns))
-        if order != tuple(range(len(order))):
-            text = f"tl.permute({text}, {order})"
+        order = [ref.axes.index(axis) for axis in (*each, *rows, *columns)]
+        text = self.permuted(self.masked(ref, inner, "0.0"), order)
         if len(rows) == 1 and len(columns) == 1:
             return text
-        sizes = [*(axis.pad for axis in each), padded(rows), padded(columns)]
+        sizes = [*self.sizes(each), *(math.prod(map(self.own, axes)) for axes in (rows, columns))]
         return f"tl.reshape({text}, ({', '.join(map(str, sizes))}))"
 
     def masked(self, ref: Ref, axes: Iterable[Axis], fill: str) -> str:
@@ -345,13 +345,18 @@ class Writer(Access):
         if not isinstance(value, Ref):
             return number(value)
         mine = self.with_rows(value.axes) if value.tile in self.copied else value.axes
-        text, order = value.tile.name, [axis for axis in axes if axis in mine]
-        places = tuple(mine.index(axis) for axis in order)
-        if places != tuple(range(len(places))):
-            text = f"tl.permute({text}, {places})"
+        order = [axis for axis in axes if axis in mine]
+        text = self.permuted(value.tile.name, [mine.index(axis) for axis in order])
         if len(order) == len(axes) or not order:
             return text
-        return f"{text}[{', '.join(':' if axis in mine else 'None' for axis in axes)}]"
+        places = [":"] * self.lead + [":" if axis in mine else "None" for axis in axes]
+        return f"{text}[{', '.join(places)}]"
+
+    def permuted(self, text: str, places: list[int]) -> str:
+        """A tile with its axes in this order."""
+        if places == [*range(len(places))]:
+            return text
+        return f"tl.permute({text}, {(*range(self.lead), *(self.lead + place for place in places))})"
 
     def whole(self, value: Value, axes: Sequence[Axis]) -> str:
         """A value in the full shape of these axes."""

@@ -10,14 +10,13 @@ A tile has one more dimension in front, one number of it for each warp. What eve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from nnarena.kernels.compiler.index import Axis, Index
 from nnarena.kernels.compiler.kernel import Kernel
 from nnarena.kernels.compiler.tiles import Ref, Source, Tile, Value
 from nnarena.kernels.gpu.access import in_twos, is_turned
-from nnarena.kernels.gpu.emit import HEADER, WARP, Writer, number
+from nnarena.kernels.gpu.emit import HEADER, WARP, Writer
 
 IMPORTS = """
 from nnarena.kernels.gpu.maths import for_each, spread_by_warp
@@ -37,6 +36,7 @@ class Divided(Writer):
     """
 
     spreading = "spread_by_warp"
+    lead = 1
 
     def __init__(self, kernel: Kernel, warps: int) -> None:
         super().__init__(kernel, warps)
@@ -92,17 +92,6 @@ class Divided(Writer):
 
     # Values
 
-    def operand(self, value: Value, axes: Sequence[Axis]) -> str:
-        if not isinstance(value, Ref):
-            return number(value)
-        text, order = value.tile.name, [axis for axis in axes if axis in value.axes]
-        places = tuple(value.axes.index(axis) for axis in order)
-        if places != tuple(range(len(places))):
-            text = f"tl.permute({text}, {(0, *(place + 1 for place in places))})"
-        if len(order) == len(axes) or not order:
-            return text
-        return f"{text}[{', '.join([':', *(':' if axis in value.axes else 'None' for axis in axes)])}]"
-
     def whole(self, value: Value, axes: Sequence[Axis]) -> str:
         return value.tile.name if isinstance(value, Ref) and not axes else super().whole(value, axes)
 
@@ -140,23 +129,6 @@ class Divided(Writer):
         factors = f"{left}, {right}, precision"
         text = f"continued({before[0].tile.name}, {factors})" if before else f"begun({factors}, 1)"
         return text if tile.open else f"added({text})"
-
-    def matrix(
-        self,
-        ref: Ref,
-        each: tuple[Axis, ...],
-        rows: tuple[Axis, ...],
-        columns: tuple[Axis, ...],
-        inner: tuple[Axis, ...],
-    ) -> str:
-        text = self.masked(ref, inner, "0.0")
-        order = tuple(ref.axes.index(axis) for axis in (*rows, *columns))
-        if order != tuple(range(len(order))):
-            text = f"tl.permute({text}, {(0, *(place + 1 for place in order))})"
-        if len(rows) == len(columns) == 1:
-            return text
-        height, width = (math.prod(map(self.own, axes)) for axes in (rows, columns))
-        return f"tl.reshape({text}, ({self.warps}, {height}, {width}))"
 
     # Memory
 
