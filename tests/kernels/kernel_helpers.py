@@ -231,7 +231,7 @@ def check_last(layer, tolerance):
         assert_near(gradients[part], slopes[part], part, tolerance)
 
 
-ROWS, COLUMNS, UNITS = 4, 6, 40
+ROWS, COLUMNS, UNITS = 4, 12, 40  # as many columns as matrix units multiply
 
 
 class Fed(Recurrent):
@@ -242,12 +242,13 @@ class Fed(Recurrent):
         self.feed = feed
         self.W, self.V = nn.Parameter(torch.randn(COLUMNS, UNITS) / 3), nn.Parameter(torch.randn(UNITS, COLUMNS) / 6)
         self.b, self.U = nn.Parameter(torch.randn(UNITS) / 9), nn.Parameter(torch.randn(3, COLUMNS))
+        self.r = nn.Parameter(1e4 * torch.randn(ROWS, 1))
 
     def initial_state(self, batch, like):
         return like.new_zeros(batch, ROWS, COLUMNS)
 
     def constants(self):
-        return self.W, self.b, self.V, self.U
+        return self.W, self.b, self.V, self.r, self.U
 
     @property
     def step(self):
@@ -268,6 +269,7 @@ FEEDS = {
     "relu, and its mean, not learned": lambda net, z: (
         (h := (z @ net[0] + net[1]).relu()) @ net[2] * h.detach().mean(-1, keepdim=True)
     ),
+    "relu, with a bias for every row": lambda net, z: 1e-4 * ((z @ net[0] + net[3]).relu() @ net[2]),
     "no relu": lambda net, z: (z @ net[0] + net[1]) @ net[2],
     "tanh": lambda net, z: (z @ net[0] + net[1]).tanh() @ net[2],
 }

@@ -22,7 +22,14 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-AGAIN = ("relu", "relu, added to", "relu of a linear layer", "relu, and its mean, not learned", "no relu")
+AGAIN = (
+    "relu",
+    "relu, added to",
+    "relu of a linear layer",
+    "relu, and its mean, not learned",
+    "relu, with a bias for every row",
+    "no relu",
+)
 
 
 @pytest.fixture(autouse=True)

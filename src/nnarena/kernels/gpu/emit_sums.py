@@ -15,6 +15,7 @@ turned.
 
 from __future__ import annotations
 
+from nnarena.kernels.compiler.index import Axis
 from nnarena.kernels.compiler.kernel import Kernel, needed_tiles
 from nnarena.kernels.compiler.remade import products_in
 from nnarena.kernels.compiler.tiles import Ref, Tile, Value, padded
@@ -63,34 +64,34 @@ class Sums(Writer):
         a, b = self.matrix(left, (), inner, rows, inner), self.matrix(right, (), inner, columns, inner)
         sizes = [(bool(products_in([side])), padded(axes)) for side, axes in ((left, rows), (right, columns))]
         if sizes[0] >= sizes[1]:
-            text = f"across_in_halves({a}, {self.split(b)}, {self.sizes_of(left) or f'size_of_columns({a})'})"
+            text = f"across_in_halves({a}, {self.split(b)}, {self.sizes_of(left, rows) or f'size_of_columns({a})'})"
         else:
-            text = (
-                f"tl.trans(across_in_halves({b}, {self.split(a)}, {self.sizes_of(right) or f'size_of_columns({b})'}))"
-            )
+            known = self.sizes_of(right, columns) or f"size_of_columns({b})"
+            text = f"tl.trans(across_in_halves({b}, {self.split(a)}, {known}))"
         return f"tl.reshape({text}, {self.shape((*rows, *columns))})"
 
-    def sizes_of(self, value: Value) -> str | None:
+    def sizes_of(self, value: Value, units: tuple[Axis, ...]) -> str | None:
         """What the numbers of every unit do not exceed, if that is known without looking at them: of a product with
-        weights, perhaps with something added, or clipped."""
-        tile = value.tile if isinstance(value, Ref) else None
-        if tile is None or tile.steady:
+        weights, perhaps with a bias of the units, or clipped."""
+        if not isinstance(value, Ref) or not {*units} <= {*value.axes}:
             return None
-        if tile.op == "dot" and tile in self.weighted:
+        tile, names = value.tile, dict(zip(value.axes, value.tile.axes, strict=True))
+        units = tuple(names[axis] for axis in units)  # as they are called there
+        if tile in self.weighted and tile.detail[2] == units:
             weights, numbers = self.weighted[tile]
             return f"size_of_weighted({weights}, {numbers})"
         if tile.op != "map":
             return None
         match tile.detail, tile.args:
             case "relu", (inside,):
-                return self.sizes_of(inside)
+                return self.sizes_of(inside, units)
             case "where", (_, inside, 0.0):
-                return self.sizes_of(inside)
-            case "add", (one, other):
-                steady, moving = (one, other) if isinstance(one, Ref) and one.tile.steady else (other, one)
-                sizes = self.sizes_of(moving)
-                if sizes and isinstance(steady, Ref) and steady.tile.steady and len(steady.axes) == 1:
-                    return f"{sizes} + tl.abs({steady.tile.name})"
+                return self.sizes_of(inside, units)
+            case "add", (Ref() as one, Ref() as other):
+                bias, moving = (one, other) if one.tile.steady else (other, one)
+                sizes = self.sizes_of(moving, units)
+                if sizes and bias.tile.steady and bias.axes == units:
+                    return f"{sizes} + tl.abs({bias.tile.name})"
         return None
 
     def split(self, text: str) -> str:
